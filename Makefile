@@ -24,8 +24,8 @@ test-clients: .venv/ready
 
 # What stands above the codecs is tested by `make test`; the gate asks for values, law and codecs, by
 # examples alone: chance would make it pass one day and fail the next.
-OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,bodies catalog cli* \
-  chat_store compacting conversations counting coverage_gate demo_upstream docs* exports fuzz* \
+OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,bodies cli* \
+  chat_store compacting conversations counting coverage_gate demo_* docs* exports fuzz* \
   gateway_* heads layers logs mutants open_responses* passthrough_gateway protocol relay_* \
   response_identity scrub server settings store* stored* taken_* tool_sessions upstream_* verify* \
   websocket wheel workers writers)

@@ -8,15 +8,15 @@ from dataclasses import MISSING, fields, is_dataclass
 import msgspec
 from msgspec import NODEFAULT
 
-from weft.gateway.settings.reading import bounds, types_of, words
-from weft.gateway.settings.shape import (
+from weft.gateway.settings.reader import describe_range, describe_type, field_types
+from weft.gateway.settings.schema import (
     Days,
     KeySettings,
-    Limits,
+    LimitSettings,
     Seconds,
-    Server,
+    ServerSettings,
     SomeSeconds,
-    Store,
+    StoreSettings,
     UpstreamSettings,
 )
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
@@ -87,10 +87,10 @@ Any other variable that begins with `WEFT_` is an error, unless the file refers 
 """
 
 SECTIONS: dict[str, tuple[type, str]] = {
-    "[server]": (Server, ""),
+    "[server]": (ServerSettings, ""),
     "[server.keys]": (KeySettings, ""),
-    "[server.limits]": (Limits, ""),
-    "[store]": (Store, ""),
+    "[server.limits]": (LimitSettings, ""),
+    "[store]": (StoreSettings, ""),
     "[upstreams.NAME]": (UpstreamSettings, ""),
     "[upstreams.NAME.timeouts]": (Timeouts, "Timeouts of an upstream, in seconds."),
     "[upstreams.NAME.tls]": (
@@ -158,7 +158,7 @@ def section(title: str, wanted: type, purpose: str) -> str:
 
 def rows(wanted: type) -> Iterator[str]:
     said, defaults = sentences(wanted), dict(_defaults(wanted))
-    for name, hint in types_of(wanted).items():
+    for name, hint in field_types(wanted).items():
         yield f"| `{name}` | {_cell(_kind(hint))} | {_cell(defaults[name])} | {_cell(said[name])} |"
 
 
@@ -168,7 +168,7 @@ def _kind(hint: object) -> str:
         return "a number"
     if hint == SomeSeconds:
         return "a number, more than 0"
-    return ", ".join(filter(None, (words(hint), bounds(hint))))
+    return ", ".join(filter(None, (describe_type(hint), describe_range(hint))))
 
 
 def sentences(wanted: type) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+from tools import rule_pages
+
 from tests import diagrams, docs_settings
 from tests.matrix import carrying
-from weft.check.report import reference
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 PAGES = {
-    DOCS / "rules.md": reference,
+    DOCS / "rules.md": rule_pages.rules_page,
+    DOCS / "clients.md": rule_pages.clients_page,
     DOCS / "lifecycle.md": diagrams.written,
     DOCS / "carrying.md": carrying.written,
     DOCS / "settings.md": docs_settings.written,

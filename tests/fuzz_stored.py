@@ -33,7 +33,7 @@ from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.fuzz import Target, cut, main, must
 from tests.played import BODY, EVENTS, Piece, Play, Played
 from tests.test_relay_run import REQUEST_BODIES, upstream_config
-from weft.gateway.sessions import Sessions, preamble_of
+from weft.gateway.sessions import Sessions, parse_preamble
 from weft.relay.audit import audit_entry
 from weft.relay.incoming import (
     IncomingRequest,
@@ -221,7 +221,7 @@ class World:
             tool_session=way.tool_session,
         )
         if way.client == RESPONSES:
-            incoming = await self.sessions.recalled(incoming, preamble_of(body))
+            incoming = await self.sessions.with_history(incoming, parse_preamble(body))
         writer = self.sessions.persistence.writer(incoming)
         assert writer is not None
         targets = Routing({"a": upstream}, {}).targets("a/m")

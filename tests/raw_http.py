@@ -27,9 +27,9 @@ from uvicorn._types import (
     Scope,
 )
 
-from weft.gateway import protocol
-from weft.gateway.protocol import DoorLimits
-from weft.gateway.server import Server, listen, serve
+from weft.gateway import http_protocol
+from weft.gateway.http_protocol import ConnectionLimits
+from weft.gateway.server import GatewayServer, listen, serve
 from weft.gateway.workers import supervise
 
 PATIENCE = 20.0
@@ -57,7 +57,7 @@ class Tiny:
     def drain(self) -> None:
         self.say("drain")
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self.say("cut")
         self.cutting.set()
 
@@ -75,7 +75,7 @@ class Tiny:
             await self._socket(scope["path"], receive, send)
         else:
             exchange = Exchange(self, scope, receive, send)
-            exchange.door.admit()
+            exchange.exchange.mark_authenticated()
             await getattr(exchange, scope["path"].strip("/").replace("/", "_") or "echo")()
 
     async def _live(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -165,7 +165,7 @@ class Exchange:
         self.tiny.say("waiting")
         await self._body()
         over = asyncio.Event()
-        self.door.watch(lambda: self._left(over))
+        self.exchange.on_disconnect(lambda: self._left(over))
         await self._start(200)
         await self._piece(b"one,", more=True)
         self.tiny.say("streaming")
@@ -176,34 +176,34 @@ class Exchange:
             task.cancel()
         await self._piece(b"two", more=False)
         if not over.is_set():
-            self.door.watch(lambda: self.tiny.say("left, though answered"))
+            self.exchange.on_disconnect(lambda: self.tiny.say("left, though answered"))
         self.tiny.say("told")
 
     async def watched_late(self) -> None:
         """Watches the client when it is told to."""
         self.tiny.say("waiting")
         await self.tiny.going_on.wait()
-        self.door.watch(lambda: self.tiny.say("left"))
+        self.exchange.on_disconnect(lambda: self.tiny.say("left"))
         self.tiny.say("watched")
 
     async def poured(self) -> None:
         """As much as there is room for, written at once; then the rest."""
         await self._start(200)
         await self._piece(b"one,", more=True)
-        while self.door.write(bytes(16384)):
+        while self.exchange.write(bytes(16384)):
             self.tiny.sent += 16384
         self.tiny.sent += 16384
         self.tiny.say("full")
         await self._piece(b",two", more=False)
-        self.tiny.say("more" if self.door.write(b"three") else "over")
+        self.tiny.say("more" if self.exchange.write(b"three") else "over")
 
     def _left(self, over: asyncio.Event) -> None:
         self.tiny.say("left" if not over.is_set() else "left again")
         over.set()
 
     @property
-    def door(self) -> protocol.Exchange:
-        exchange: protocol.Exchange = self.scope[protocol.EXCHANGE]  # type: ignore[literal-required]
+    def exchange(self) -> http_protocol.Exchange:
+        exchange: http_protocol.Exchange = self.scope[http_protocol.EXCHANGE]  # type: ignore[literal-required]
         return exchange
 
     async def flood(self) -> None:
@@ -271,7 +271,7 @@ class Running:
 
     port: int
     tiny: Tiny
-    server: Server
+    server: GatewayServer
     said: "queue.Queue[str]"
 
     def client(self) -> "Client":
@@ -284,14 +284,14 @@ class Running:
 
 @contextmanager
 def running(
-    limits: DoorLimits, *, loop: str = "auto", keep_alive: float = 5.0
+    limits: ConnectionLimits, *, loop: str = "auto", keep_alive: float = 5.0
 ) -> Iterator[Running]:
     """A server with these limits, in a thread."""
     said: queue.Queue[str] = queue.Queue()
     tiny = Tiny(said.put)
     config = uvicorn.Config(
         tiny.app,
-        http=protocol.protocol(limits),
+        http=http_protocol.protocol(limits),
         loop=loop,
         interface="asgi3",
         lifespan="on",
@@ -301,7 +301,7 @@ def running(
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]
     )
     ready = threading.Event()
-    server = Server(config, tiny, drain=0.0, ready=ready.set)
+    server = GatewayServer(config, tiny, drain=0.0, ready=ready.set)
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)

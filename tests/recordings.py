@@ -5,4 +5,6 @@ They stand in a folder beside it. Without that folder the tests of recordings ha
 
 from pathlib import Path
 
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
+SHARED = Path(__file__).parents[2] / "shared"
+FIXTURES = SHARED / "fixtures"
+QUIRKS = SHARED / "quirks"

@@ -34,7 +34,7 @@ def some(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Object]:
 
 @st.composite
 def parts(draw: st.DrawFn) -> Object:
-    """A part of what a user says."""
+    """A content part of a user message."""
     mark = draw(MARKS)
     kind = draw(st.sampled_from(["text", "image_url", "image_data", "input_audio", "file"]))
     bodies: dict[str, Object] = {
@@ -57,21 +57,21 @@ def parts(draw: st.DrawFn) -> Object:
 
 
 def texts() -> st.SearchStrategy[object]:
-    """A text, or parts of text."""
+    """A string, or text parts."""
     part = st.builds(lambda text, mark: {"type": "text", "text": text, **mark}, TEXT, MARKS)
     return TEXT | st.lists(part, min_size=1, max_size=2)
 
 
-def spoken(role: str, content: st.SearchStrategy[object]) -> st.SearchStrategy[Object]:
+def messages_of(role: str, content: st.SearchStrategy[object]) -> st.SearchStrategy[Object]:
     return st.builds(
-        lambda said, more: {"role": role, "content": said, **more},
+        lambda body, more: {"role": role, "content": body, **more},
         content,
         some(name=st.just("bob")),
     )
 
 
-USERS = spoken("user", TEXT | st.lists(parts(), min_size=1, max_size=3))
-INSTRUCTIONS = spoken("system", texts()) | spoken("developer", texts())
+USERS = messages_of("user", TEXT | st.lists(parts(), min_size=1, max_size=3))
+INSTRUCTIONS = messages_of("system", texts()) | messages_of("developer", texts())
 
 
 @st.composite
@@ -85,20 +85,20 @@ def calls(draw: st.DrawFn, id: str) -> Object:
 
 @st.composite
 def steps(draw: st.DrawFn, number: int) -> list[Object]:
-    """What the assistant says and calls, and the results."""
+    """A message of the assistant, perhaps with calls, and their results."""
     ids = [f"call_{number}_{place}" for place in range(draw(st.integers(0, 3)))]
     message: Object = {"role": "assistant"}
     if ids:
         message["tool_calls"] = [draw(calls(id)) for id in ids]
-    said = draw(st.sampled_from(["text", "parts", "refusal"] + ["nothing"] * bool(ids)))
-    if said == "text":
+    choice = draw(st.sampled_from(["text", "parts", "refusal"] + ["nothing"] * bool(ids)))
+    if choice == "text":
         message["content"] = draw(TEXT)
-    elif said == "parts":
+    elif choice == "parts":
         refusal = {"type": "refusal", "refusal": "No."}
         message["content"] = [{"type": "text", "text": draw(TEXT)}, refusal]
     else:
         message["content"] = None
-        message |= {"refusal": "I cannot."} if said == "refusal" else {}
+        message |= {"refusal": "I cannot."} if choice == "refusal" else {}
     message |= draw(some(annotations=st.just([]), audio=st.none()))
     results: list[Object] = [
         {"role": "tool", "tool_call_id": id, "content": draw(texts())} for id in ids
@@ -108,7 +108,7 @@ def steps(draw: st.DrawFn, number: int) -> list[Object]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Object]:
-    """Instructions, then turns, each call answered; the user has the last word."""
+    """Instructions, then turns with a result for each call; the last message is of the user."""
     found = draw(st.lists(INSTRUCTIONS, max_size=2))
     for number in range(draw(st.integers(0, 3))):
         found += [draw(USERS), *draw(steps(number))]
@@ -172,7 +172,7 @@ OPTIONS = some(
 
 
 def bodies() -> st.SearchStrategy[Object]:
-    """Requests that every upstream of this dialect takes, in all the forms that clients use."""
+    """Requests that every upstream of this dialect accepts, in all the forms that clients use."""
     return st.builds(
         lambda messages, tools, options: {
             "model": "m",
@@ -204,7 +204,7 @@ OWN = some(
 
 
 def own_bodies() -> st.SearchStrategy[Object]:
-    """Requests with what no other dialect can say."""
+    """Requests with fields that no other dialect has."""
     logprobs: Object = {"logprobs": True, "top_logprobs": 3}
     return st.builds(
         lambda body, own, more: {**body, **own, **more},
@@ -215,7 +215,7 @@ def own_bodies() -> st.SearchStrategy[Object]:
 
 
 def leaves(value: object) -> list[str]:
-    """Every text in a JSON value."""
+    """Returns every string in a JSON value."""
     if isinstance(value, dict):
         return [text for inner in value.values() for text in leaves(inner)]
     if isinstance(value, list):
@@ -224,7 +224,7 @@ def leaves(value: object) -> list[str]:
 
 
 def spoken_texts(value: object) -> list[str]:
-    """Every text that a conversation holds: what was said, what was called, what came back."""
+    """Returns every text of a conversation: messages, arguments and results."""
     keys = ("text", "content", "refusal", "arguments", "input", "output")
     if isinstance(value, list):
         return [text for inner in value for text in spoken_texts(inner)]

@@ -1,4 +1,4 @@
-"""The AI SDK decoder: both streams, one call per id, one response per step."""
+"""The AI SDK decoder: both streams, one call per id, one response per step, odd captures."""
 
 import json
 from pathlib import Path
@@ -79,12 +79,12 @@ CALL: Event = {
     "toolName": "get_weather",
     "input": {"location": "NYC"},
 }
-TOLD: Event = {**CALL, "input": '{"location":"NYC"}'}
+MODEL_CALL: Event = {**CALL, "input": '{"location":"NYC"}'}
 UI_START: Event = {"type": "tool-input-start", "toolCallId": "k", "toolName": "look"}
 UI_CALL: Event = {
     "type": "tool-input-available", "toolCallId": "k", "toolName": "look", "input": {"at": 1},
 }  # fmt: skip
-MADE: list[Part] = [
+CALL_PARTS: list[Part] = [
     ToolParamsStart("call_123", "get_weather"),
     ToolParamsDelta("call_123", '{"loc'),
     ToolParamsDelta("call_123", 'ation":"NYC"}'),
@@ -103,20 +103,20 @@ def chunks(*found: Event) -> bytes:
 
 
 def whole(raw: bytes) -> tuple[list[Part], Response]:
-    """The one response of a capture, which obeys the law however its bytes come."""
+    """Returns the legal parts and the response of a capture with one response."""
     (one,) = decode_all(raw, "ai-sdk")
     assert violations(one.parts, Assembler()) == []
     return [*one.parts], one.response
 
 
 def model(*found: Event, finish: Event = DONE) -> tuple[list[Part], Response]:
-    """What the model parts say, between the usual start and the usual finish."""
+    """Returns the parts of model parts between a start and a finish, without those of the two."""
     parts, response = whole(lines(*STREAM, *found, finish))
     return parts[1:-1], response
 
 
 def ui(*found: Event, end: list[Event] = UI_DONE) -> tuple[list[Part], Response]:
-    """What the chunks say, between the usual start and the usual finish."""
+    """Returns the parts of chunks between a start and a finish, without those of the two."""
     parts, response = whole(chunks(*UI, *found, *end))
     return parts[1:-1], response
 
@@ -148,13 +148,13 @@ def test_an_odd_stream_is_recognised_and_becomes_legal_parts(capture: Path) -> N
 
 
 def test_there_are_captures() -> None:
-    assert len(CAPTURES) >= 29
+    assert len(CAPTURES) >= 33
 
 
 # The response
 
 
-def test_model_parts_tell_id_model_time_reason_and_usage() -> None:
+def test_model_parts_give_id_model_time_finish_reason_and_usage() -> None:
     parts, response = whole(lines(*STREAM, DONE))
     assert parts == [
         ResponseMetadata("r1", "m-1", 1767323045, "ai-sdk"),
@@ -163,7 +163,7 @@ def test_model_parts_tell_id_model_time_reason_and_usage() -> None:
     assert response.findings == ()
 
 
-def test_a_message_tells_its_id_and_its_reason() -> None:
+def test_a_ui_message_gives_its_id_and_finish_reason() -> None:
     parts, response = whole(chunks(*UI, *UI_DONE))
     assert parts == [
         ResponseMetadata("m1", dialect="ai-sdk"),
@@ -172,7 +172,7 @@ def test_a_message_tells_its_id_and_its_reason() -> None:
     assert response.findings == ()
 
 
-def test_metadata_that_comes_bit_by_bit_is_put_together() -> None:
+def test_metadata_in_several_events_is_merged() -> None:
     parts, response = whole(
         lines(
             {"type": "response-metadata", "modelId": "m-1"},
@@ -187,7 +187,7 @@ def test_metadata_that_comes_bit_by_bit_is_put_together() -> None:
     assert (response.model, response.findings) == ("m-2", ())
 
 
-def test_another_id_for_the_same_response_is_noted() -> None:
+def test_a_second_response_id_is_a_finding() -> None:
     _, response = model({"type": "response-metadata", "id": "r2"})
     assert (response.id, codes(response)) == ("r1", ["metadata-repeated"])
 
@@ -222,7 +222,7 @@ def test_warnings_and_message_metadata_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason", "raw"),
+    ("sent", "reason", "raw"),
     [
         ("stop", "stop", "stop"),
         ("length", "length", "length"),
@@ -235,13 +235,13 @@ def test_warnings_and_message_metadata_are_kept() -> None:
         ({"unified": "other"}, "other", None),
     ],
 )
-def test_reasons_of_all_versions_are_read(told: Any, reason: str, raw: str | None) -> None:
-    _, response = whole(lines(*STREAM, {**DONE, "finishReason": told}))
+def test_finish_reasons_of_all_versions_are_read(sent: Any, reason: str, raw: str | None) -> None:
+    _, response = whole(lines(*STREAM, {**DONE, "finishReason": sent}))
     assert (response.finish_reason, response.raw_finish_reason) == (reason, raw)
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("sent", "usage"),
     [
         ({"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}, Usage(3, 4, 7)),
         ({"inputTokens": 3, "reasoningTokens": 2, "cachedInputTokens": 1},
@@ -253,20 +253,20 @@ def test_reasons_of_all_versions_are_read(told: Any, reason: str, raw: str | Non
         ({}, None),
     ],
 )  # fmt: skip
-def test_usage_of_all_versions_is_read(told: Any, usage: Usage | None) -> None:
-    _, response = whole(lines(*STREAM, {**DONE, "usage": told}))
+def test_usage_of_all_versions_is_read(sent: Any, usage: Usage | None) -> None:
+    _, response = whole(lines(*STREAM, {**DONE, "usage": sent}))
     assert response.usage == usage
 
 
-def test_what_the_provider_says_of_usage_is_kept() -> None:
-    told = {"inputTokens": {"total": 1}, "raw": {"prompt_tokens": 1}}
-    parts, _ = whole(lines(*STREAM, {**DONE, "usage": told, "providerMetadata": {"p": {"a": 1}}}))
+def test_the_raw_usage_of_the_provider_is_kept() -> None:
+    sent = {"inputTokens": {"total": 1}, "raw": {"prompt_tokens": 1}}
+    parts, _ = whole(lines(*STREAM, {**DONE, "usage": sent, "providerMetadata": {"p": {"a": 1}}}))
     finish = parts[-1]
     assert isinstance(finish, Finish)
     assert finish.extra == Raw(b'{"providerMetadata":{"p": {"a": 1}},"usage":{"prompt_tokens": 1}}')
 
 
-def test_a_message_without_a_reason_waits_for_the_client_or_for_nothing() -> None:
+def test_a_missing_finish_reason_is_tool_calls_if_a_call_is_unanswered() -> None:
     finish: list[Event] = [{"type": "finish-step"}, {"type": "finish"}]
     _, waiting = ui(UI_CALL, end=finish)
     assert (waiting.finish_reason, codes(waiting)) == ("tool-calls", ["finish-inferred"])
@@ -277,14 +277,14 @@ def test_a_message_without_a_reason_waits_for_the_client_or_for_nothing() -> Non
     assert ui(UI_CALL, denied, end=finish)[1].finish_reason == "other"
 
 
-def test_the_end_of_a_step_is_enough_of_an_end() -> None:
+def test_finish_step_alone_ends_a_response() -> None:
     done = whole(chunks(*UI, {"type": "finish-step"}))[1]
     bare = whole(lines(*UI, {"type": "finish-step"}))[1]
     for response in (done, bare):
         assert (response.finish_reason, codes(response)) == ("other", [])
 
 
-def test_an_end_of_the_input_is_no_finish() -> None:
+def test_the_end_of_the_input_alone_is_a_truncated_response() -> None:
     text = {"type": "text-start", "id": "0"}
     for raw in (lines(*STREAM, text), chunks(*UI, text)):
         _, response = whole(raw)
@@ -292,7 +292,7 @@ def test_an_end_of_the_input_is_no_finish() -> None:
         assert (response.error.kind, response.finish_reason) == ("truncated", "error")
 
 
-def test_nothing_follows_the_end() -> None:
+def test_events_after_the_end_are_dropped() -> None:
     late = {"type": "text-delta", "id": "0", "delta": "late"}
     decoder = Decoder("ai-sdk", context=Context(ids=Ids(b"1")))
     parts = decoder.feed(lines(*STREAM, DONE, late)) + decoder.feed(b"{oops\n") + decoder.finish()
@@ -303,7 +303,7 @@ def test_nothing_follows_the_end() -> None:
 # Text and reasoning
 
 
-def test_texts_and_reasonings_overlap_as_they_come() -> None:
+def test_texts_and_reasonings_may_overlap() -> None:
     parts, response = model(
         {"type": "reasoning-start", "id": "0"},
         {"type": "text-start", "id": "0"},
@@ -323,7 +323,7 @@ def test_texts_and_reasonings_overlap_as_they_come() -> None:
     assert response.findings == ()
 
 
-def test_a_dumped_stream_calls_its_deltas_text() -> None:
+def test_deltas_of_a_dump_are_called_text() -> None:
     _, response = model(
         {"type": "text-start", "id": "0"},
         {"type": "text-delta", "id": "0", "text": "Hello"},
@@ -332,19 +332,19 @@ def test_a_dumped_stream_calls_its_deltas_text() -> None:
     assert response.text == "Hello"
 
 
-def test_an_id_that_comes_again_is_another_item() -> None:
+def test_a_reused_id_is_another_item() -> None:
     span = [{"type": f"reasoning-{verb}", "id": "0", "delta": "x"} for verb in ("start", "end")]
     parts, response = model(*span, *span)
     assert [part.id for part in parts if isinstance(part, ReasoningStart)] == ["0", "0_2"]
     assert codes(response) == ["id-reused"]
 
 
-def test_text_without_a_start_is_opened() -> None:
+def test_a_delta_without_a_start_opens_its_text() -> None:
     _, response = model({"type": "text-delta", "id": "0", "delta": "a"})
     assert (response.text, codes(response)) == ("a", ["start-missing", "end-missing"])
 
 
-def test_proofs_belong_to_the_end_wherever_they_stand() -> None:
+def test_signatures_on_any_event_belong_to_the_end_of_their_item() -> None:
     parts, response = model(
         {"type": "reasoning-start", "id": "0", "providerMetadata": {"p": {"itemId": "rs_1"}}},
         {"type": "reasoning-delta", "id": "0", "delta": "hm"},
@@ -369,12 +369,12 @@ def test_proofs_belong_to_the_end_wherever_they_stand() -> None:
     assert response.findings == ()
 
 
-def test_text_and_calls_may_be_signed() -> None:
+def test_texts_and_calls_may_have_signatures() -> None:
     signed = {"providerMetadata": {"p": {"thoughtSignature": "sig", "itemId": "i"}}}
     _, response = model(
         {"type": "text-start", "id": "0"},
         {"type": "text-end", "id": "0", **signed},
-        {**TOLD, **signed},
+        {**MODEL_CALL, **signed},
     )
     text, call = response.items
     assert isinstance(text, TextItem)
@@ -383,7 +383,7 @@ def test_text_and_calls_may_be_signed() -> None:
     assert (call.signature, call.item_id) == ("sig", "i")
 
 
-def test_who_signs_is_known_from_outside_if_it_is_known() -> None:
+def test_the_origin_of_the_context_wins_over_the_provider() -> None:
     span: list[Event] = [
         {"type": "reasoning-start", "id": "0"},
         {"type": "reasoning-end", "id": "0", "providerMetadata": {"p": {"signature": "s"}}},
@@ -396,7 +396,7 @@ def test_who_signs_is_known_from_outside_if_it_is_known() -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"p": 1}, {"p": {"x": 1}}, 7, "p"])
-def test_metadata_without_a_proof_proves_nothing(metadata: Any) -> None:
+def test_metadata_without_a_signature_sets_none(metadata: Any) -> None:
     _, response = model(
         {"type": "text-start", "id": "0"},
         {"type": "text-end", "id": "0", "providerMetadata": metadata},
@@ -407,7 +407,7 @@ def test_metadata_without_a_proof_proves_nothing(metadata: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "reasoning"])
-def test_characters_that_were_cut_in_two_are_joined(kind: str) -> None:
+def test_split_surrogate_pairs_are_joined(kind: str) -> None:
     raw = lines(*STREAM) + b"".join(
         b'{"type":"%b-%b","id":"0","delta":"%b"}\n' % (kind.encode(), verb, piece)
         for verb, piece in [
@@ -424,9 +424,9 @@ def test_characters_that_were_cut_in_two_are_joined(kind: str) -> None:
     assert (item.text, codes(response)) == ("a😀b\ufffd", ["surrogate-lone"])
 
 
-def test_characters_in_arguments_may_be_cut_too() -> None:
+def test_split_surrogate_pairs_in_arguments_are_joined() -> None:
     raw = lines(*STREAM, START)
-    for piece in (rb"{\"a\":\"\ud83d", rb"\ude00\"}"):
+    for piece in (rb"{\"a\":\"", rb"\ud83d", rb"\ude00\"}"):
         raw += b'{"type":"tool-input-delta","id":"call_123","delta":"%b"}\n' % piece
     _, response = whole(raw + lines(END, {**CALL, "input": '{"a":"😀"}'}, DONE))
     (call,) = response.tool_calls
@@ -437,7 +437,7 @@ def test_characters_in_arguments_may_be_cut_too() -> None:
 
 
 def seed(*found: Event) -> list[Event]:
-    """The events that a Responses client gets for what a model said."""
+    """Returns the events that a Responses client gets for these model parts."""
     return events(convert(lines(*found), "ai-sdk", "openai-responses"))
 
 
@@ -464,7 +464,7 @@ VARIANTS: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
-def test_however_a_call_is_told_it_is_one_item_with_one_id(variant: list[Event]) -> None:
+def test_a_call_in_any_order_of_events_is_one_item_with_one_id(variant: list[Event]) -> None:
     found = seed(*STREAM, *variant, DONE)
     (added,) = of_type(found, "response.output_item.added")
     (done,) = of_type(found, "response.output_item.done")
@@ -476,21 +476,21 @@ def test_however_a_call_is_told_it_is_one_item_with_one_id(variant: list[Event])
     assert response.finish_reason == "tool-calls"
 
 
-def test_a_call_as_a_model_tells_it_leaves_no_finding() -> None:
+def test_a_call_as_models_send_it_leaves_no_finding() -> None:
     finish = {**DONE, "finishReason": "tool-calls"}
-    for told in (TOLD, CALL):
-        parts, response = model(START, *DELTAS, END, told, finish=finish)
-        assert parts == MADE
+    for sent in (MODEL_CALL, CALL):
+        parts, response = model(START, *DELTAS, END, sent, finish=finish)
+        assert parts == CALL_PARTS
         assert response.findings == ()
 
 
-def test_a_call_alone_is_announced_with_all_of_its_arguments() -> None:
-    parts, response = model(TOLD, finish={**DONE, "finishReason": "tool-calls"})
+def test_a_whole_call_alone_is_announced_with_all_its_arguments() -> None:
+    parts, response = model(MODEL_CALL, finish={**DONE, "finishReason": "tool-calls"})
     assert parts == [
         ToolParamsStart("call_123", "get_weather"),
         ToolParamsDelta("call_123", '{"location":"NYC"}'),
         ToolParamsEnd("call_123"),
-        MADE[-1],
+        CALL_PARTS[-1],
     ]
     assert response.findings == ()
 
@@ -503,14 +503,14 @@ def test_an_empty_string_means_no_arguments(before: list[Event]) -> None:
     assert (call.params, response.findings) == ("{}", ())
 
 
-def test_streamed_arguments_win_over_the_whole() -> None:
+def test_streamed_arguments_win_over_the_whole_call() -> None:
     _, response = model(START, *DELTAS, END, {**CALL, "input": '{"location":"Rome"}'})
     (call,) = response.tool_calls
     assert call.params == '{"location":"NYC"}'
     assert "whole-contradicts" in codes(response)
 
 
-def test_arguments_that_are_no_json_are_handed_over_as_invalid() -> None:
+def test_arguments_that_are_not_json_make_an_invalid_call() -> None:
     _, response = model({**CALL, "input": '{"location'})
     (call,) = response.invalid_tool_calls
     assert (call.params, call.invalid) == ('{"location', "bad-arguments")
@@ -518,7 +518,7 @@ def test_arguments_that_are_no_json_are_handed_over_as_invalid() -> None:
 
 
 def test_a_call_whose_id_changes_keeps_the_first_one() -> None:
-    other = {**TOLD, "toolCallId": "call_456"}
+    other = {**MODEL_CALL, "toolCallId": "call_456"}
     end = {**END, "id": "call_456"}
     result = {"type": "tool-result", "toolCallId": "call_456", "toolName": "x", "result": 1}
     parts, response = model(START, *DELTAS, end, other, result)
@@ -530,18 +530,18 @@ def test_a_call_whose_id_changes_keeps_the_first_one() -> None:
 
 def test_two_equal_calls_are_two_calls() -> None:
     second = [{**event, "id": "b"} for event in (START, *DELTAS, END)]
-    parallel = [START, *DELTAS, END, *second, {**TOLD, "toolCallId": "c"}]
+    parallel = [START, *DELTAS, END, *second, {**MODEL_CALL, "toolCallId": "c"}]
     _, response = model(*parallel)
     assert [call.id for call in response.tool_calls] == ["call_123", "b", "c"]
 
 
-def test_a_call_that_is_never_ended_is_invalid() -> None:
+def test_a_call_without_an_end_is_invalid() -> None:
     _, response = model(START, *DELTAS)
     (call,) = response.invalid_tool_calls
     assert (call.invalid, codes(response)) == ("stream-failed", ["end-missing"])
 
 
-def test_a_call_that_ended_without_a_whole_is_made() -> None:
+def test_a_call_that_ended_without_a_whole_one_is_complete() -> None:
     for variant, params in ([START, END], "{}"), ([START, *DELTAS, END], '{"location":"NYC"}'):
         _, response = model(*variant)
         (call,) = response.tool_calls
@@ -549,10 +549,10 @@ def test_a_call_that_ended_without_a_whole_is_made() -> None:
         assert "call-missing" in codes(response)
 
 
-def test_a_call_without_an_id_gets_one_for_all_that_is_told_of_it() -> None:
-    told = (START, *DELTAS, END, TOLD)
+def test_a_call_without_an_id_gets_one_for_all_its_events() -> None:
+    sent = (START, *DELTAS, END, MODEL_CALL)
     nameless: list[Event] = [
-        {key: event[key] for key in event if key not in ("id", "toolCallId")} for event in told
+        {key: event[key] for key in event if key not in ("id", "toolCallId")} for event in sent
     ]
     _, response = model(*nameless, *nameless)
     assert [call.params for call in response.tool_calls] == ['{"location":"NYC"}'] * 2
@@ -568,7 +568,7 @@ def test_a_call_without_a_name_is_never_announced() -> None:
     assert [call.name for call in late.tool_calls] == ["look"]
 
 
-def test_a_dumped_call_may_say_that_it_is_invalid() -> None:
+def test_a_dumped_call_may_be_marked_as_invalid() -> None:
     dumped = {**CALL, "input": "{oops", "invalid": True, "dynamic": True, "error": {}}
     error = {"type": "tool-error", "toolCallId": "call_123", "toolName": "x", "error": "no"}
     parts, response = model(dumped, error)
@@ -577,14 +577,14 @@ def test_a_dumped_call_may_say_that_it_is_invalid() -> None:
     assert not [part for part in parts if isinstance(part, ToolResult)]
 
 
-def test_the_provider_executes_some_calls() -> None:
+def test_calls_of_the_provider_have_results() -> None:
     own = {"providerExecuted": True, "dynamic": True, "title": "Weather"}
     result = {"type": "tool-result", "toolCallId": "call_123", "toolName": "get_weather"}
     parts, response = model(
         {**START, **own},
         *DELTAS,
         END,
-        {**TOLD, **own},
+        {**MODEL_CALL, **own},
         {**result, "result": [1], "preliminary": True},
         {**result, "result": [1, 2]},
     )
@@ -600,15 +600,15 @@ def test_the_provider_executes_some_calls() -> None:
     assert (response.finish_reason, response.findings) == ("stop", ())
 
 
-def test_results_tell_whose_they_are() -> None:
+def test_results_are_of_the_provider_or_of_the_client() -> None:
     result = {"type": "tool-result", "toolCallId": "call_123", "toolName": "x"}
-    for told, executed, error in (
+    for sent, executed, error in (
         ({"result": 1}, True, False),
         ({"result": 1, "isError": True}, True, True),
         ({"result": 1, "providerExecuted": False}, False, False),
         ({"output": 1}, False, False),
     ):
-        (*_, found), _ = model(TOLD, {**result, **told})
+        (*_, found), _ = model(MODEL_CALL, {**result, **sent})
         assert isinstance(found, ToolResult)
         assert (found.provider_executed, found.is_error) == (executed, error)
 
@@ -625,10 +625,10 @@ def test_a_result_of_another_response_is_earlier() -> None:
     assert response.findings == ()
 
 
-def test_approvals_wait_for_their_call() -> None:
+def test_an_approval_belongs_to_its_call() -> None:
     approval = {"type": "tool-approval-request", "approvalId": "a1"}
-    for told in ({"toolCallId": "call_123"}, {"toolCall": {"toolCallId": "call_123"}}):
-        parts, _ = model(TOLD, {**approval, **told})
+    for sent in ({"toolCallId": "call_123"}, {"toolCall": {"toolCallId": "call_123"}}):
+        parts, _ = model(MODEL_CALL, {**approval, **sent})
         assert parts[-1] == ToolApprovalRequest("call_123", "a1")
     _, unknown = ui({**approval, "toolCallId": "k"})
     assert codes(unknown) == ["approval-without-call"]
@@ -636,7 +636,7 @@ def test_approvals_wait_for_their_call() -> None:
     assert isinstance(parts[-1], ToolApprovalRequest)
 
 
-def test_a_message_tells_calls_with_parsed_input() -> None:
+def test_calls_of_a_ui_message_have_parsed_input() -> None:
     deltas: list[Event] = [
         {"type": "tool-input-delta", "toolCallId": "k", "inputTextDelta": text}
         for text in ('{"at"', ": 1}")
@@ -660,7 +660,7 @@ def test_a_message_tells_calls_with_parsed_input() -> None:
         assert codes(response) == ["finish-inferred"]
 
 
-def test_an_input_that_is_text_is_free_text_unless_an_object_is_encoded_in_it() -> None:
+def test_a_string_as_input_is_free_text_unless_it_is_an_encoded_object() -> None:
     (start, *_, call), _ = ui({**UI_CALL, "input": "*** Begin"})
     assert start == ToolParamsStart("k", "look", kind="custom", format="text")
     assert call == ToolCall("k", "look", "*** Begin", kind="custom", format="text")
@@ -669,13 +669,13 @@ def test_an_input_that_is_text_is_free_text_unless_an_object_is_encoded_in_it() 
     assert "arguments-double-encoded" in codes(response)
 
 
-def test_an_input_that_is_not_there_is_no_arguments() -> None:
+def test_a_missing_input_means_no_arguments() -> None:
     (*_, call), response = ui({"type": "tool-input-available", "toolCallId": "k", "toolName": "x"})
     assert call == ToolCall("k", "x", "{}")
     assert "arguments-empty" in codes(response)
 
 
-def test_an_input_error_is_an_invalid_call_and_its_output_error_says_no_more() -> None:
+def test_an_input_error_is_an_invalid_call_and_its_output_error_is_ignored() -> None:
     error = {**UI_CALL, "type": "tool-input-error", "input": "{oops", "errorText": "no JSON"}
     output = {"type": "tool-output-error", "toolCallId": "k", "errorText": "no JSON"}
     for before in ([], [UI_START]):
@@ -689,7 +689,7 @@ def test_an_input_error_is_an_invalid_call_and_its_output_error_says_no_more() -
 # Sources, files, and what belongs to the message
 
 
-def test_sources_of_both_streams() -> None:
+def test_sources_of_both_streams_are_read() -> None:
     url = {"url": "https://a.example", "title": "A"}
     paper = {"mediaType": "application/pdf", "title": "P", "filename": "p.pdf"}
     kept = Raw(b'{"mediaType":"application/pdf","filename":"p.pdf"}')
@@ -710,7 +710,7 @@ def test_sources_of_both_streams() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "data", "reference"),
+    ("sent", "data", "reference"),
     [
         ({"data": "AA=="}, "AA==", None),
         ({"data": {"0": 0, "1": 255}}, "AP8=", None),
@@ -723,12 +723,12 @@ def test_sources_of_both_streams() -> None:
         ({}, None, None),
     ],
 )
-def test_files_in_all_their_shapes(told: Event, data: str | None, reference: str | None) -> None:
-    found, _ = model({"type": "file", "mediaType": "image/png", **told})
+def test_files_of_all_shapes_are_read(sent: Event, data: str | None, reference: str | None) -> None:
+    found, _ = model({"type": "file", "mediaType": "image/png", **sent})
     assert found == [File("file_0", "image/png", data=data, reference=reference)]
 
 
-def test_a_file_may_be_typed_by_its_url_or_not_at_all_or_belong_to_reasoning() -> None:
+def test_the_media_type_of_a_file_may_be_in_its_url_or_missing() -> None:
     found, _ = ui(
         {"type": "file", "url": "data:image/gif;base64,AA=="},
         {"type": "file", "url": "https://a.example"},
@@ -751,18 +751,18 @@ def test_a_file_may_be_typed_by_its_url_or_not_at_all_or_belong_to_reasoning() -
         {"type": "custom", "kind": "p.x"},
     ],
 )
-def test_what_belongs_to_the_message_is_kept_as_it_was(chunk: Event) -> None:
+def test_chunks_of_the_message_are_opaque_and_kept_unchanged(chunk: Event) -> None:
     found, response = ui(chunk)
     assert found == [Opaque("ai-sdk", chunk["type"], Raw(json.dumps(chunk).encode()))]
     assert response.findings == ()
 
 
-def test_what_belongs_to_the_message_may_come_first() -> None:
+def test_a_chunk_of_the_message_may_come_first() -> None:
     parts, _ = whole(chunks({"type": "data-x", "data": 1}, *UI_DONE))
     assert [part.type for part in parts] == ["response-metadata", "opaque", "finish"]
 
 
-def test_a_reset_takes_nothing_back() -> None:
+def test_reset_step_ends_open_items_and_keeps_what_came() -> None:
     parts, response = ui(
         {"type": "text-start", "id": "0"},
         {"type": "text-delta", "id": "0", "delta": "a"},
@@ -784,11 +784,17 @@ def test_a_reset_takes_nothing_back() -> None:
     assert [call.invalid for call in response.invalid_tool_calls] == ["stream-failed"]
 
 
-def test_what_the_provider_sent_itself_says_nothing_new() -> None:
+def test_reset_step_leaves_complete_calls_alone() -> None:
+    _, response = ui(UI_CALL, {"type": "reset-step"})
+    assert [call.id for call in response.tool_calls] == ["k"]
+    assert codes(response)[0] == "not-carried"
+
+
+def test_raw_events_of_the_provider_are_ignored() -> None:
     assert model({"type": "raw", "rawValue": {"choices": []}})[0] == []
 
 
-def test_what_is_unknown_is_noted_and_ignored() -> None:
+def test_unknown_events_are_ignored_with_a_finding() -> None:
     found, response = model({"type": "ping"}, {"type": "ping"}, {"a": 1})
     assert (found, codes(response)) == ([], ["event-unknown", "event-unknown"])
 
@@ -811,7 +817,7 @@ def test_what_is_unknown_is_noted_and_ignored() -> None:
         ({"x": 1}, ErrorPart("upstream", '{"x":1}')),
     ],
 )  # fmt: skip
-def test_errors_of_all_shapes(error: Any, part: ErrorPart) -> None:
+def test_errors_of_all_shapes_are_read(error: Any, part: ErrorPart) -> None:
     parts, response = whole(lines(*STREAM, {"type": "error", "error": error}, DONE))
     found = parts[1]
     assert isinstance(found, ErrorPart)
@@ -825,13 +831,13 @@ def test_errors_of_all_shapes(error: Any, part: ErrorPart) -> None:
     assert response.usage == Usage(9, 5, None, 1, 3, 2)
 
 
-def test_an_error_without_a_type_is_one() -> None:
+def test_an_error_object_without_a_type_is_an_error() -> None:
     _, response = whole(b'data: {"error": "broken"}\n\n')
     assert response.error is not None
     assert response.error.message == "broken"
 
 
-def test_the_first_error_counts_and_ends_the_content() -> None:
+def test_the_first_error_ends_the_content() -> None:
     _, response = model(
         {"type": "text-start", "id": "0"},
         {"type": "error", "error": "first"},
@@ -847,7 +853,7 @@ def test_the_first_error_counts_and_ends_the_content() -> None:
     assert codes(response) == ["after-error"]
 
 
-def test_an_error_in_a_message_ends_it() -> None:
+def test_an_error_ends_a_ui_message() -> None:
     error = {"type": "error", "errorText": "An error occurred."}
     for raw in (chunks(error), chunks(*UI, error), chunks(*UI, {"type": "finish-step"}, error)):
         _, response = whole(raw)
@@ -856,8 +862,8 @@ def test_an_error_in_a_message_ends_it() -> None:
 
 
 def test_an_abort_is_a_cancelled_response() -> None:
-    for told, message in ({}, "the stream was aborted"), ({"reason": "enough"}, "enough"):
-        _, response = ui({"type": "abort", **told}, end=[])
+    for sent, message in ({}, "the stream was aborted"), ({"reason": "enough"}, "enough"):
+        _, response = ui({"type": "abort", **sent}, end=[])
         assert response.error is not None
         assert (response.error.kind, response.error.message) == ("cancelled", message)
 
@@ -868,24 +874,24 @@ def test_a_frame_that_is_not_json_is_malformed() -> None:
     assert response.error.kind == "malformed"
 
 
-def test_a_frame_that_was_cut_is_truncated() -> None:
+def test_a_cut_frame_is_a_finding() -> None:
     _, response = whole(lines(*STREAM) + b'{"type":"text-st')
     assert response.error is not None
     assert (response.error.kind, codes(response)) == ("empty", ["frame-unterminated"])
 
 
-def test_fields_of_the_wrong_type_are_read_if_they_can_be() -> None:
+def test_fields_of_the_wrong_type_are_coerced() -> None:
     _, response = model({"type": "text-delta", "id": 0, "delta": "a"})
     assert (response.text, codes(response)[0]) == ("a", "field-coerced")
 
 
-def test_framing_is_noted() -> None:
+def test_odd_framing_is_a_finding() -> None:
     raw = b"".join(b"data: " + json.dumps(one).encode() + b"\n" for one in (*UI, *UI_DONE))
     _, response = whole(raw)
     assert sorted(set(codes(response))) == ["frame-lines-split", "frame-unterminated"]
 
 
-def test_an_event_that_comes_again_under_its_id_is_dropped() -> None:
+def test_a_replayed_event_is_dropped() -> None:
     event = b'id: 7\ndata: {"type":"text-delta","id":"0","delta":"a"}\n\n'
     _, response = whole(chunks(*UI)[:-14] + event + event + chunks(*UI_DONE))
     assert (response.text, "frame-replayed" in codes(response)) == ("a", True)
@@ -920,8 +926,8 @@ def test_a_live_decoder_reads_the_first_step() -> None:
     assert [one.code for one in decoder.findings] == ["after-finish"]
 
 
-def test_a_capture_may_hold_several_streams() -> None:
-    raw = lines(*STREAM, DONE, *STREAM, TOLD, *STREAM, DONE)
+def test_a_capture_may_have_several_streams() -> None:
+    raw = lines(*STREAM, DONE, *STREAM, MODEL_CALL, *STREAM, DONE)
     found = [one.response.finish_reason for one in decode_all(raw, "ai-sdk")]
     assert found == ["stop", "error", "stop"]
     assert len(decode_all(chunks(*UI, *UI_DONE) + chunks(*UI, *UI_DONE), "ai-sdk")) == 2
@@ -964,18 +970,18 @@ def test_a_dumped_stream_is_read_step_by_step() -> None:
         {"type": "source-url", "sourceId": "1", "url": "u"},
     ],
 )
-def test_the_dialect_is_known_by_its_types(event: Event) -> None:
+def test_the_dialect_is_detected_by_its_types(event: Event) -> None:
     assert detect(chunks(event)) == detect(lines(event)) == "ai-sdk"
 
 
-def test_there_is_no_such_day() -> None:
+def test_an_impossible_timestamp_is_ignored() -> None:
     head = {"type": "response-metadata", "id": "r", "timestamp": "2026-99-99T99:99:99Z"}
     assert whole(lines(head, DONE))[1].created is None
 
 
 EVENT = st.sampled_from(
     [
-        *STREAM, DONE, *UI, *UI_DONE, START, *DELTAS, END, CALL, TOLD, UI_START, UI_CALL,
+        *STREAM, DONE, *UI, *UI_DONE, START, *DELTAS, END, CALL, MODEL_CALL, UI_START, UI_CALL,
         {"type": "text-start", "id": "0"}, {"type": "text-delta", "id": "0", "delta": "a"},
         {"type": "text-end", "id": "0"}, {"type": "reasoning-delta", "id": "0", "delta": "hm"},
         {"type": "reasoning-end", "id": "0", "providerMetadata": {"p": {"signature": "s"}}},
@@ -992,15 +998,15 @@ EVENT = st.sampled_from(
 
 @QUICK
 @given(st.lists(EVENT, max_size=12), st.booleans())
-def test_whatever_comes_the_parts_obey_the_law(found: list[Event], framed: bool) -> None:
+def test_any_events_become_legal_parts(found: list[Event], framed: bool) -> None:
     raw = chunks(*found) if framed else lines(*found)
     for one in decode_all(raw, "ai-sdk"):
         assert violations(one.parts, Assembler()) == []
 
 
-@pytest.mark.parametrize("raw", [lines(*STREAM, START, *DELTAS, END, TOLD, DONE),
+@pytest.mark.parametrize("raw", [lines(*STREAM, START, *DELTAS, END, MODEL_CALL, DONE),
                                  chunks(*UI, UI_START, UI_CALL, *UI_DONE)])  # fmt: skip
-def test_bytes_may_come_one_by_one(raw: bytes) -> None:
+def test_bytes_may_arrive_one_by_one(raw: bytes) -> None:
     together = Decoder("ai-sdk", context=Context(ids=Ids(b"1")))
     apart = Decoder("ai-sdk", context=Context(ids=Ids(b"1")))
     expected = together.feed(raw) + together.finish()

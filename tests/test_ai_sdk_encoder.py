@@ -1,4 +1,4 @@
-"""The UI message stream: chunks a front end can read, ends before the error, no key too many."""
+"""The UI message encoder: only chunks and keys that front ends accept, and ends before errors."""
 
 import json
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ Chunk = dict[str, Any]
 HERE = Path(__file__).parent / "captures" / "openai_chat"
 
 START = ResponseMetadata("up_1", model="m-1", dialect="somewhere")
-OURS = ResponseMetadata("up_1", dialect="ai-sdk")
+SAME_DIALECT = ResponseMetadata("up_1", dialect="ai-sdk")
 TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
 CALL: list[Part] = [
     ToolParamsStart("call_1", "look"),
@@ -79,7 +79,7 @@ REQUIRED: dict[str, set[str]] = {
     "source-url": {"sourceId", "url"}, "source-document": {"sourceId", "mediaType", "title"},
     "file": {"url", "mediaType"}, "error": {"errorText"}, "abort": set(),
 }  # fmt: skip
-"""What a front end of version 6 knows, and the keys it insists on."""
+"""The chunks that a front end of version 6 knows, with their required keys."""
 
 OPTIONAL: dict[str, set[str]] = {
     "start": {"messageId", "messageMetadata"},
@@ -96,11 +96,11 @@ OPTIONAL: dict[str, set[str]] = {
     "source-url": {"title"},
     "source-document": {"filename"},
 }
-"""Keys that a front end of any version above lets pass. Others may end the chat."""
+"""The optional keys of each chunk. Others may end the chat."""
 
 
 def chunks(raw: bytes) -> list[Chunk]:
-    """The chunks, after checking the framing: one `data:` line each, `[DONE]` last."""
+    """Returns the chunks, after checking the framing: one `data:` line each, `[DONE]` last."""
     blocks = raw.split(b"\n\n")
     assert blocks.pop() == b""
     assert blocks.pop() == b"data: [DONE]"
@@ -115,7 +115,7 @@ def written(
     quirks: UiQuirks | None = None,
     request: Request | None = None,
 ) -> list[Chunk]:
-    """What is written for these parts, without the start and the step around them."""
+    """Returns the chunks of these parts, without `start` and `start-step`."""
     context = Context(ids=Ids(b"1"), quirks=quirks, request=request)
     stream = [head, *parts, finish or Finish("stop")]
     found = chunks(b"".join(encode(stream, "ai-sdk", context=context)))
@@ -124,12 +124,12 @@ def written(
 
 
 def content(*parts: Part, **more: Any) -> list[Chunk]:
-    """The chunks between the start and the end of the step."""
+    """Returns the chunks between the start and the end of the step."""
     return [one for one in written(*parts, **more) if not one["type"].startswith("finish")]
 
 
-def lost(*parts: Part, head: Part = START, quirks: UiQuirks | None = None) -> list[str]:
-    """What could not be carried."""
+def not_carried(*parts: Part, head: Part = START, quirks: UiQuirks | None = None) -> list[str]:
+    """Returns the details of the findings `not-carried`."""
     guard = Guard(Ids(b"1"), Findings())
     encoder = Encoder("ai-sdk", context=Context(ids=Ids(b"1"), quirks=quirks), fold=guard.fold)
     encoder.feed(guard.feed([head, *parts, Finish("other")]))
@@ -140,7 +140,7 @@ def lost(*parts: Part, head: Part = START, quirks: UiQuirks | None = None) -> li
 # The message
 
 
-def test_text_is_written_one_to_one() -> None:
+def test_text_is_written_delta_by_delta() -> None:
     assert written(*TEXT) == [
         {"type": "text-start", "id": "t"},
         {"type": "text-delta", "id": "t", "delta": "Hel"},
@@ -159,13 +159,13 @@ def test_a_message_starts_with_an_id_and_a_step() -> None:
         assert found == [{"type": "start", "messageId": id}, {"type": "start-step"}, *END]
 
 
-def test_an_answer_goes_on_with_the_message_of_the_assistant() -> None:
-    said = Message("assistant", (CallContent("old", "look", "{}"),), item_id="m_7")
-    asked = Message("user", (TextContent("hi"),), item_id="m_8")
-    context = Context(request=Request("m", (said,)), response_id="resp_1")
+def test_an_answer_continues_the_last_message_of_the_assistant() -> None:
+    answer = Message("assistant", (CallContent("old", "look", "{}"),), item_id="m_7")
+    question = Message("user", (TextContent("hi"),), item_id="m_8")
+    context = Context(request=Request("m", (answer,)), response_id="resp_1")
     (start, *_) = chunks(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
     assert start["messageId"] == "m_7"
-    context = Context(request=Request("m", (said, asked)), response_id="resp_1")
+    context = Context(request=Request("m", (answer, question)), response_id="resp_1")
     (start, *_) = chunks(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
     assert start["messageId"] == "resp_1"
 
@@ -176,23 +176,23 @@ def test_an_answer_goes_on_with_the_message_of_the_assistant() -> None:
         ("stop", "stop"),
         ("length", "length"),
         ("content-filter", "content-filter"),
-        ("tool-calls", "stop"),  # nobody can be told of a call
+        ("tool-calls", "stop"),  # there is no call
         ("other", "other"),
         ("pause", "stop"),
     ],
 )
-def test_every_reason_has_a_word_that_front_ends_know(reason: FinishReason, word: str) -> None:
+def test_every_finish_reason_is_one_that_front_ends_know(reason: FinishReason, word: str) -> None:
     assert written(finish=Finish(reason))[-1] == {"type": "finish", "finishReason": word}
 
 
-def test_a_pause_with_a_call_for_the_client_waits_for_it() -> None:
+def test_a_pause_with_a_client_call_finishes_with_tool_calls() -> None:
     pause = Finish("pause")
     assert written(*CALL, finish=pause)[-1]["finishReason"] == "tool-calls"
     hosted = ToolCall("k", "search", "{}", provider_executed=True)
     assert written(hosted, finish=pause)[-1]["finishReason"] == "stop"
 
 
-def test_usage_is_told_only_when_asked_for() -> None:
+def test_usage_is_written_only_if_enabled() -> None:
     usage = Finish("stop", usage=Usage(3, 4, 7, 1, 2))
     assert written(finish=usage)[-1] == END[-1]
     assert written(finish=usage, quirks=UiQuirks(usage=True))[-1]["messageMetadata"] == {
@@ -205,7 +205,7 @@ def test_usage_is_told_only_when_asked_for() -> None:
             "cachedInputTokens": 2,
         },
     }
-    bare = written(head=OURS, quirks=UiQuirks(usage=True))[-1]
+    bare = written(head=SAME_DIALECT, quirks=UiQuirks(usage=True))[-1]
     assert bare["messageMetadata"] == {}
 
 
@@ -242,7 +242,7 @@ def test_everything_is_ended_before_the_error() -> None:
     ]
 
 
-def test_an_error_always_says_something() -> None:
+def test_an_error_always_has_a_text() -> None:
     found = written(ErrorPart("upstream", ""), finish=Finish("error"))
     assert found[0] == {"type": "error", "errorText": "unknown error"}
 
@@ -256,10 +256,10 @@ def test_a_cancelled_response_is_an_abort() -> None:
     assert found[1:] == [end, {"type": "abort", "reason": "enough"}]
 
 
-# Proofs
+# Signatures
 
 
-def test_proofs_stand_at_the_end_under_the_name_of_their_origin() -> None:
+def test_signatures_are_written_at_the_end_under_their_origin() -> None:
     found = content(
         ReasoningStart("r", "raw"),
         ReasoningEnd("r", signature="s", encrypted="e", redacted="d", origin="o"),
@@ -267,35 +267,35 @@ def test_proofs_stand_at_the_end_under_the_name_of_their_origin() -> None:
         TextEnd("t", signature="s"),
         ToolCall("k", "look", "{}", signature="s"),
     )
-    proofs = [one["providerMetadata"] for one in found if "providerMetadata" in one]
-    assert proofs == [
+    metadata = [one["providerMetadata"] for one in found if "providerMetadata" in one]
+    assert metadata == [
         {"o": {"signature": "s", "redactedData": "d", "reasoningEncryptedContent": "e"}},
         {"somewhere": {"signature": "s"}},
         {"somewhere": {"signature": "s"}},
     ]
 
 
-def test_metadata_of_providers_comes_back_as_it_was() -> None:
+def test_provider_metadata_is_written_back_unchanged() -> None:
     kept = Raw(b'{"providerMetadata":{"p":{"x":1,"signature":"s"}}}')
     found = content(
         ReasoningStart("r", "raw", extra=kept),
         ReasoningEnd("r", signature="s", origin="p", extra=kept),
         TextStart("t", extra=kept),
         TextEnd("t", extra=kept),
-        head=OURS,
+        head=SAME_DIALECT,
     )
     assert [one["providerMetadata"] for one in found] == [{"p": {"x": 1, "signature": "s"}}] * 4
     assert all("providerMetadata" not in one for one in content(TextStart("t", extra=kept)))
 
 
-def test_annotations_of_a_text_are_metadata_of_its_end() -> None:
+def test_annotations_are_metadata_of_the_end_of_their_text() -> None:
     note = b'{"type":"url_citation","url":"https://a.example"}'
     parts = [TextStart("t"), TextDelta("t", "A"), TextEnd("t", (Raw(note),), origin="p")]
     end = next(one for one in written(*parts) if one["type"] == "text-end")
     assert end["providerMetadata"] == {"p": {"annotations": [json.loads(note)]}}
 
 
-def test_message_metadata_comes_back_as_it_was() -> None:
+def test_message_metadata_is_written_back_unchanged() -> None:
     kept = Raw(b'{"messageMetadata":{"x":1}}')
     head = ResponseMetadata("m", dialect="ai-sdk", extra=kept)
     raw = b"".join(encode([head, Finish("stop", extra=kept)], "ai-sdk", context=Context()))
@@ -306,7 +306,7 @@ def test_message_metadata_comes_back_as_it_was() -> None:
 # Calls
 
 
-def test_a_call_is_streamed_and_told_again_with_parsed_input() -> None:
+def test_a_call_is_streamed_then_written_whole_with_parsed_input() -> None:
     assert content(*CALL, finish=Finish("tool-calls")) == [
         {"type": "tool-input-start", "toolCallId": "call_1", "toolName": "look"},
         {"type": "tool-input-delta", "toolCallId": "call_1", "inputTextDelta": '{"at":'},
@@ -353,13 +353,13 @@ def test_an_invalid_call_is_an_input_error_with_its_raw_text() -> None:
     }
     kept = Raw(b'{"errorText":"no"}')
     call = ToolCall("k", "look", "{oops", invalid="bad-arguments", extra=kept)
-    assert content(call, head=OURS)[0]["errorText"] == "no"
+    assert content(call, head=SAME_DIALECT)[0]["errorText"] == "no"
 
 
-def test_a_call_without_a_name_is_not_told() -> None:
+def test_a_call_without_a_name_is_not_written() -> None:
     call = ToolCall("k", "", "{}", invalid="nameless")
     assert content(call) == []
-    assert lost(call, ToolResult("k", Raw(b"1"))) == [
+    assert not_carried(call, ToolResult("k", Raw(b"1"))) == [
         "tool-call: a call without a name cannot be told",
         "tool-result: the reader does not know its call",
     ]
@@ -381,20 +381,20 @@ def test_all_chunks_of_a_call_agree_on_what_it_is() -> None:
         "tool-output-available",
         "tool-output-error",
     ]
-    told = [found[0], *found[2:]]
-    assert all(one["providerExecuted"] is True and one["dynamic"] is True for one in told)
+    whole = [found[0], *found[2:]]
+    assert all(one["providerExecuted"] is True and one["dynamic"] is True for one in whole)
     declared = content(*parts, request=Request("m", tools=(Tool("search"),)))
     assert all("dynamic" not in one for one in declared)
 
 
-def test_what_a_call_was_here_it_stays() -> None:
+def test_a_call_of_this_dialect_keeps_title_and_dynamic() -> None:
     kept = Raw(b'{"dynamic":true,"title":"T"}')
     start = ToolParamsStart("k", "x", extra=kept)
     call = ToolCall("k", "x", "{}", dynamic=True, extra=kept)
-    found = content(start, ToolParamsEnd("k"), call, head=OURS)
+    found = content(start, ToolParamsEnd("k"), call, head=SAME_DIALECT)
     assert [one.get("dynamic") for one in found] == [True, None, True]
     assert [one.get("title") for one in found] == ["T", None, "T"]
-    (alone,) = content(call, head=OURS, quirks=UiQuirks(ui=5))
+    (alone,) = content(call, head=SAME_DIALECT, quirks=UiQuirks(ui=5))
     assert (alone["dynamic"], "title" in alone) == (True, False)
 
 
@@ -410,36 +410,40 @@ def test_results_are_outputs() -> None:
             ToolResult("k", Raw(b'{"a": 1}'), is_error=True),
             {"type": "tool-output-error", "errorText": '{"a":1}'},
         ),
+        (
+            ToolResult("k", Raw(b"{oops\n"), is_error=True),
+            {"type": "tool-output-error", "errorText": "{oops "},
+        ),
     ):
         assert content(call, result)[1] == {**chunk, "toolCallId": "k"}
     early = ToolResult("k", Raw(b"1"), is_error=True, preliminary=True)
-    assert lost(call, early) == ["tool-result: an error is always the last result"]
+    assert not_carried(call, early) == ["tool-result: an error is always the last result"]
 
 
-def test_a_result_of_an_earlier_call_is_written_if_the_reader_has_that_call() -> None:
+def test_a_result_of_an_earlier_call_is_written_if_the_front_end_has_that_call() -> None:
     result = ToolResult("old", Raw(b"1"), earlier=True, provider_executed=False)
-    said = Message("assistant", (CallContent("old", "look", "{}"),), item_id="m_7")
+    answer = Message("assistant", (CallContent("old", "look", "{}"),), item_id="m_7")
     chunk = {"type": "tool-output-available", "toolCallId": "old", "output": 1}
-    assert content(result, request=Request("m", (said,))) == [chunk]
+    assert content(result, request=Request("m", (answer,))) == [chunk]
     assert content(result) == []
-    assert lost(result) == ["tool-result: the reader does not know its call"]
+    assert not_carried(result) == ["tool-result: the reader does not know its call"]
 
 
-def test_approvals_are_for_front_ends_that_have_them() -> None:
+def test_approvals_are_written_for_front_ends_that_support_them() -> None:
     call, approval = ToolCall("k", "look", "{}"), ToolApprovalRequest("k", "a")
     chunk = {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "k"}
     assert content(call, approval)[1:] == [chunk]
-    assert lost(call, approval, quirks=UiQuirks(ui=5)) == [
+    assert not_carried(call, approval, quirks=UiQuirks(ui=5)) == [
         "tool-approval-request: this front end has no approvals"
     ]
     nameless = ToolCall("k", "", "{}", invalid="nameless")
-    assert len(lost(nameless, approval)) == 2
+    assert len(not_carried(nameless, approval)) == 2
 
 
 # Sources, files, and the rest
 
 
-def test_sources_have_an_address_or_a_title() -> None:
+def test_sources_have_a_url_or_a_title() -> None:
     kept = Raw(b'{"mediaType":"a/b","filename":"f"}')
     assert content(
         Source("s", "url", url="https://a.example", title="A"),
@@ -456,8 +460,8 @@ def test_sources_have_an_address_or_a_title() -> None:
     ]  # fmt: skip
     document = {"type": "source-document", "sourceId": "d", "title": "f", "filename": "f",
                 "mediaType": "a/b"}  # fmt: skip
-    assert content(Source("d", "document", extra=kept), head=OURS) == [document]
-    assert lost(Source("s", "url"), Source("s", "url", url="u", start=1)) == [
+    assert content(Source("d", "document", extra=kept), head=SAME_DIALECT) == [document]
+    assert not_carried(Source("s", "url"), Source("s", "url", url="u", start=1)) == [
         "source: it has no address",
         "source: where in the text a source belongs is not told",
     ]
@@ -471,32 +475,34 @@ def test_files_are_urls() -> None:
     ]
     thought = File("h", "a/b", data="AA==", reasoning=True)
     assert content(thought, quirks=UiQuirks(ui=7))[0]["type"] == "reasoning-file"
-    assert lost(thought, File("i", "a/b", reference="file_1")) == [
+    assert not_carried(thought, File("i", "a/b", reference="file_1")) == [
         "file: this front end has no files in reasoning",
         "file: only its origin knows where it is",
     ]
 
 
-def test_chunks_of_this_dialect_come_back_as_they_were() -> None:
+def test_opaque_chunks_of_this_dialect_are_written_back_unchanged() -> None:
     own = Opaque("ai-sdk", "data-x", Raw(b'{"type":"data-x","data":1}'))
-    assert content(own, head=OURS) == [{"type": "data-x", "data": 1}]
-    assert lost(own) == ["opaque: data-x of ai-sdk has no chunk"]
+    assert content(own, head=SAME_DIALECT) == [{"type": "data-x", "data": 1}]
+    assert not_carried(own) == ["opaque: data-x of ai-sdk has no chunk"]
     custom = Opaque("ai-sdk", "custom", Raw(b'{"type":"custom","kind":"p.x"}'))
-    assert content(custom, head=OURS) == []
-    assert content(custom, head=OURS, quirks=UiQuirks(ui=7)) == [{"type": "custom", "kind": "p.x"}]
+    assert content(custom, head=SAME_DIALECT) == []
+    assert content(custom, head=SAME_DIALECT, quirks=UiQuirks(ui=7)) == [
+        {"type": "custom", "kind": "p.x"}
+    ]
 
 
-def test_items_of_other_dialects_are_custom_where_there_is_such_a_thing() -> None:
+def test_opaque_items_of_other_dialects_are_custom_chunks_since_version_7() -> None:
     other = Opaque("there", "item", Raw(b'{"x":1}'))
-    assert lost(other) == ["opaque: item of there has no chunk"]
+    assert not_carried(other) == ["opaque: item of there has no chunk"]
     assert content(other, quirks=UiQuirks(ui=7)) == [
         {"type": "custom", "kind": "there.item", "providerMetadata": {"there": {"item": {"x": 1}}}}
     ]
 
 
-def test_what_has_no_word_here_is_noted() -> None:
+def test_refusals_and_pauses_leave_a_finding() -> None:
     refusal: list[Part] = [TextStart("t", refusal=True), TextEnd("t")]
-    assert lost(*refusal) == ["text-start: a refusal is written as any text"]
+    assert not_carried(*refusal) == ["text-start: a refusal is written as any text"]
     encoder = Encoder("ai-sdk", context=Context())
     encoder.feed([START, Finish("pause")])
     assert [one.detail for one in encoder.findings] == ["finish: there is no word for a pause"]
@@ -506,7 +512,7 @@ def test_what_has_no_word_here_is_noted() -> None:
 
 
 def check(found: list[Chunk]) -> None:
-    """What a strict front end insists on."""
+    """Checks what a strict front end requires."""
     open_ids: set[tuple[str, str]] = set()
     known: set[str] = set()
     for one in found:
@@ -529,13 +535,13 @@ def check(found: list[Chunk]) -> None:
 
 @THOROUGH
 @given(LEGAL)
-def test_whatever_is_written_a_strict_front_end_reads_it(parts: list[Part]) -> None:
+def test_a_strict_front_end_reads_any_stream(parts: list[Part]) -> None:
     check(chunks(b"".join(encode(parts, "ai-sdk", context=Context(ids=Ids(b"1"))))))
 
 
 @QUICK
 @given(LEGAL)
-def test_it_can_be_written_for_every_version(parts: list[Part]) -> None:
+def test_any_parts_can_be_written_for_every_version(parts: list[Part]) -> None:
     for ui in (5, 7):
         context = Context(ids=Ids(b"1"), quirks=UiQuirks(ui=ui, usage=True))
         chunks(b"".join(encode(parts, "ai-sdk", context=context)))
@@ -558,7 +564,7 @@ KEPT: dict[type[Part], tuple[str, ...]] = {
     ErrorPart: ("message",),
     Finish: (),
 }
-"""The fields that the wire carries. Parts that are not here have a test of their own."""
+"""The fields that survive a round trip. Parts that are not here have a test of their own."""
 
 
 def plain(part: Part) -> Part:
@@ -581,7 +587,7 @@ def plain(part: Part) -> Part:
 
 
 def normal(parts: Sequence[Part]) -> dict[object, list[Part]]:
-    """What the wire can say, item by item: the order of ends and of an error is its own."""
+    """Groups what survives a round trip by item: the order of ends and of an error may change."""
     groups: dict[object, list[Part]] = {}
     for part in parts:
         item = (FAMILY[type(part)], part.id) if isinstance(part, ItemPart) else None
@@ -594,13 +600,13 @@ def normal(parts: Sequence[Part]) -> dict[object, list[Part]]:
         groups[Finish] = [Finish("tool-calls" if asked else "stop")]
     for key, group in groups.items():
         if isinstance(group[-1], ToolCall):
-            groups[key] = told(group[-1], group)
+            groups[key] = as_whole_call(group[-1], group)
     nameless = [k for k, g in groups.items() if isinstance(g[-1], ToolCall) and not g[-1].name]
     return {key: group for key, group in groups.items() if key not in nameless}
 
 
-def told(call: ToolCall, group: list[Part]) -> list[Part]:
-    """A call that is written whole comes back with its arguments in one piece."""
+def as_whole_call(call: ToolCall, group: list[Part]) -> list[Part]:
+    """Returns the parts of a call that is written whole: its arguments come back in one delta."""
     if call.invalid and call.format == "text":  # what was no good is not known to be free text
         call = msgspec.structs.replace(call, format="json", kind="function")
     start = ToolParamsStart(
@@ -622,7 +628,7 @@ def guarded(parts: list[Part]) -> list[Part]:
 
 
 def ambiguous(parts: list[Part]) -> bool:
-    """Whether there is free text that is an object: it reads as arguments here."""
+    """Whether free text is a JSON object: it is read as arguments."""
     texts = [part for part in parts if isinstance(part, ToolCall) and part.format == "text"]
     return any(part.params.startswith("{") and settled(part.params) for part in texts)
 
@@ -640,7 +646,7 @@ def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
 
 @QUICK
 @given(LEGAL)
-def test_what_came_from_here_goes_back_unchanged(parts: list[Part]) -> None:
+def test_a_stream_of_this_dialect_survives_a_second_round_trip(parts: list[Part]) -> None:
     raw = b"".join(encode(parts, "ai-sdk", context=Context(ids=Ids(b"1"))))
     (once,) = decode_all(raw, "ai-sdk")
     again = b"".join(encode(once.parts, "ai-sdk", context=Context(response_id=once.response.id)))
@@ -652,7 +658,7 @@ CAPTURES = sorted(HERE.glob("arguments-*.sse"))[:12] + sorted(HERE.glob("*reason
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-def test_chat_streams_survive_the_way_there_and_back(path: Path) -> None:
+def test_chat_streams_survive_a_round_trip(path: Path) -> None:
     raw = path.read_bytes()
     before = decode_all(raw, "openai-chat")
     after = decode_all(convert(raw, "openai-chat", "ai-sdk"), "ai-sdk")

@@ -67,8 +67,8 @@ def capture(*events: Event) -> bytes:
 
 
 def end(reason: str | None = "end_turn", **delta: Any) -> list[Event]:
-    told = {"stop_reason": reason, "stop_sequence": None, **delta}
-    return [{"type": "message_delta", "delta": told, "usage": {"output_tokens": 7}}, STOP]
+    fields = {"stop_reason": reason, "stop_sequence": None, **delta}
+    return [{"type": "message_delta", "delta": fields, "usage": {"output_tokens": 7}}, STOP]
 
 
 def read(*events: Event, reason: str | None = "end_turn") -> Response:
@@ -97,8 +97,8 @@ def block(index: int, *deltas: Event, **fields: Any) -> list[Event]:
     return [start(index, **fields), *deltas, stop(index)]
 
 
-def text(index: int, said: str) -> list[Event]:
-    return block(index, delta(index, "text_delta", text=said), type="text", text="")
+def text(index: int, content: str) -> list[Event]:
+    return block(index, delta(index, "text_delta", text=content), type="text", text="")
 
 
 def use(index: int, id: str, *pieces: str, type: str = "tool_use", **more: Any) -> list[Event]:
@@ -106,7 +106,7 @@ def use(index: int, id: str, *pieces: str, type: str = "tool_use", **more: Any) 
     return block(index, *deltas, **{"type": type, "id": id, "name": "look", "input": {}, **more})
 
 
-# Every name of the official client
+# Every type of the official client
 
 
 def names(union: Any) -> set[str]:
@@ -121,15 +121,15 @@ def names(union: Any) -> set[str]:
 
 
 BLOCKS = names(stable.ContentBlock) | names(beta.BetaContentBlock)
-GROWTHS = names(stable.RawContentBlockDelta) | names(beta.BetaRawContentBlockDelta)
+DELTA_TYPES = names(stable.RawContentBlockDelta) | names(beta.BetaRawContentBlockDelta)
 KINDS = names(stable.RawMessageStreamEvent) | names(beta.BetaRawMessageStreamEvent)
 
 
-def test_every_name_of_the_official_client_has_a_row() -> None:
+def test_every_type_of_the_official_client_has_a_handler() -> None:
     reasons = set(get_args(stable.StopReason)) | set(get_args(beta.BetaStopReason))
     assert len(BLOCKS) >= 18
     assert STARTS.keys() >= BLOCKS
-    assert DELTAS.keys() >= GROWTHS
+    assert DELTAS.keys() >= DELTA_TYPES
     assert KINDS | {"ping", "error"} == EVENTS.keys()
     assert reasons <= FINISH_REASONS.keys()
     assert names(stable.TextCitation) | names(beta.BetaTextCitation) == wire.CITATIONS
@@ -153,7 +153,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", sorted(BLOCKS))
-def test_a_block_of_every_type_is_read_by_its_name(name: str) -> None:
+def test_a_block_of_every_type_is_decoded(name: str) -> None:
     fields, last = SAMPLES[name]
     (one,) = decode_all(capture(START, *block(0, type=name, **fields), *end()), NAME)
     assert one.parts[-2].type == last
@@ -170,8 +170,8 @@ GROWING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(GROWTHS))
-def test_a_delta_of_every_type_is_read_by_its_name(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(DELTA_TYPES))
+def test_a_delta_of_every_type_is_decoded(name: str) -> None:
     fields, more = GROWING[name]
     response = read(*block(0, delta(0, name, **more), **fields))
     assert set(codes(response)) <= {"stop-with-calls"}
@@ -179,7 +179,7 @@ def test_a_delta_of_every_type_is_read_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(("word", "reason"), FINISH_REASONS.items())
-def test_every_stop_reason_has_its_meaning(word: str, reason: str) -> None:
+def test_every_stop_reason_has_its_finish_reason(word: str, reason: str) -> None:
     response = read(*text(0, "a"), reason=word)
     assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
     assert response.findings == ()
@@ -210,7 +210,7 @@ def test_there_are_captures() -> None:
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-def test_the_golden_is_what_a_capture_means(path: Path) -> None:
+def test_a_capture_decodes_to_its_golden_parts(path: Path) -> None:
     raw = path.read_bytes()
     decoded = decode_all(raw, NAME)
     assert detect(raw) == NAME
@@ -264,7 +264,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-def test_what_was_repaired_left_its_findings_and_nothing_else_did(path: Path) -> None:
+def test_a_capture_leaves_the_findings_of_its_repairs_and_no_others(path: Path) -> None:
     found = [code for one in decode_all(path.read_bytes(), NAME) for code in codes(one.response)]
     assert found == ([] if path.stem in CLEAN else ODD[path.stem])
 
@@ -298,7 +298,7 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(path: Path, cuts: list
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
 @examples(20)
 @given(at=st.integers(0, 3000), byte=st.integers(0, 255))
-def test_a_damaged_byte_or_a_cut_is_survived_lawfully(path: Path, at: int, byte: int) -> None:
+def test_damaged_or_truncated_bytes_give_legal_parts(path: Path, at: int, byte: int) -> None:
     raw = path.read_bytes()
     at = at % len(raw)
     for damaged in (raw[:at], raw[:at] + bytes([byte]) + raw[at + 1 :]):
@@ -307,7 +307,7 @@ def test_a_damaged_byte_or_a_cut_is_survived_lawfully(path: Path, at: int, byte:
             lines(one.parts).decode()
 
 
-# Shared fixtures
+# Recordings
 
 APART = {
     "anthropic-programmatic-tool-calling.1": "the stream holds 15 responses, the body is all of "
@@ -316,11 +316,11 @@ APART = {
     "anthropic-code-execution-20250825.pptx-skill": "two long runs that went different ways",
     "anthropic-web-search-tool.1": "one search in the stream, two in the body",
 }
-"""Streams and bodies of one name that do not say the same, and why."""
+"""Streams and bodies of one name that differ, and why."""
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
-def test_a_shared_fixture_is_read_without_an_exception_and_obeys_the_law(path: Path) -> None:
+def test_a_recording_decodes_to_legal_parts(path: Path) -> None:
     raw = path.read_bytes()
     assert detect(raw) == NAME
     for one in decode_all(raw, NAME):
@@ -343,20 +343,22 @@ def gist(path: Path) -> object:
     calls = [(one.name, one.kind, one.provider_executed, one.dynamic) for one in response._calls()]
     usage = response.usage
     assert usage is not None
-    told = [getattr(usage, name) is not None for name in usage.__struct_fields__]
+    counted = [getattr(usage, name) is not None for name in usage.__struct_fields__]
     seen = bool(response.text), bool(response.reasoning), response.finish_reason
-    proofs = [one.signature is None for one in response.items if isinstance(one, ReasoningItem)]
-    return calls, seen, proofs, told
+    signed = [one.signature is None for one in response.items if isinstance(one, ReasoningItem)]
+    return calls, seen, signed, counted
 
 
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: pair[0].name)
-def test_a_shared_stream_agrees_with_the_body_of_its_name(pair: tuple[Path, Path]) -> None:
+def test_a_recorded_stream_equals_the_recorded_body_of_the_same_name(
+    pair: tuple[Path, Path],
+) -> None:
     stream, body = pair
     apart = stream.name.removesuffix(".chunks.txt") in APART
     assert (gist(stream) == gist(body)) is not apart
 
 
-def test_a_stream_and_a_body_that_say_the_same_are_the_same() -> None:
+def test_a_stream_and_a_body_of_one_message_give_the_same_response() -> None:
     cite = {"type": "char_location", "cited_text": "w", "document_index": 0}
     raw = capture(
         START,
@@ -399,7 +401,7 @@ def test_a_stream_and_a_body_that_say_the_same_are_the_same() -> None:
 # One by one
 
 
-def test_input_is_all_input_and_the_last_count_wins() -> None:
+def test_input_tokens_include_cached_ones_and_the_last_count_wins() -> None:
     first = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 100,
              "output_tokens": 1}  # fmt: skip
     last = {
@@ -417,7 +419,7 @@ def test_input_is_all_input_and_the_last_count_wins() -> None:
     assert one.response.findings == ()
 
 
-def test_usage_that_was_not_told_is_none() -> None:
+def test_missing_usage_is_none() -> None:
     bare = {"type": "message_start", "message": {"id": "m", "usage": {}}}
     last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
     (one,) = decode_all(capture(bare, last, STOP), NAME)
@@ -426,7 +428,7 @@ def test_usage_that_was_not_told_is_none() -> None:
     assert other.response.usage is None
 
 
-def test_the_origin_of_a_proof_is_the_upstream_when_it_is_known() -> None:
+def test_the_origin_of_a_signature_is_the_upstream_if_it_is_known() -> None:
     raw = capture(START, *block(0, type="redacted_thinking", data="d"), *end())
     for origin in (None, "mirror"):
         (one,) = decode_all(raw, NAME, context=Context(origin=origin))
@@ -451,7 +453,7 @@ def test_a_second_signature_replaces_the_first() -> None:
     assert (thought.signature, codes(response)) == ("b", ["field-dropped"])
 
 
-def test_a_call_keeps_who_made_it_and_where_it_belongs() -> None:
+def test_a_call_keeps_its_caller_and_its_toolset() -> None:
     caller = {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}
     (call,) = read(*use(0, "a", caller=caller, toolset_name="set")).tool_calls
     assert call.caller == "srvtoolu_1"
@@ -460,12 +462,12 @@ def test_a_call_keeps_who_made_it_and_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize("given", [None, {}, ""])
-def test_input_that_holds_nothing_means_no_arguments(given: object) -> None:
+def test_an_empty_input_means_no_arguments(given: object) -> None:
     (call,) = read(*block(0, type="tool_use", id="a", name="look", input=given)).tool_calls
     assert call.params == "{}"
 
 
-def test_input_that_is_not_an_object_is_not_made_one() -> None:
+def test_an_input_that_is_not_an_object_stays_as_it_is() -> None:
     (call,) = read(*block(0, type="tool_use", id="a", name="look", input=[1])).tool_calls
     assert call.params == "[1]"
 
@@ -481,14 +483,14 @@ def test_results_of_one_id_go_to_the_newest_call() -> None:
     assert (result.id, result.earlier) == ("a_2", False)
 
 
-def test_a_result_without_a_call_or_content_is_kept_as_it_is() -> None:
+def test_a_result_without_an_id_or_content_is_passed_on_unparsed() -> None:
     response = read(*block(0, type="web_search_tool_result", tool_use_id="", content=[]))
     (kept,) = response.items
     assert isinstance(kept, Opaque)
     assert (kept.kind, codes(response)) == ("web_search_tool_result", ["field-dropped"])
 
 
-def test_hits_are_sources_and_an_error_has_none() -> None:
+def test_search_hits_are_sources_and_a_search_error_has_none() -> None:
     hits = [{"type": "web_search_result", "url": "https://a.example"}, {"no": "url"}, 7]
     response = read(
         *use(0, "a", type="server_tool_use"),
@@ -502,7 +504,7 @@ def test_hits_are_sources_and_an_error_has_none() -> None:
     assert [one.is_error for one in results] == [False, True]
 
 
-def test_a_delta_without_a_type_is_known_by_what_it_holds() -> None:
+def test_a_delta_without_a_type_is_recognised_by_its_fields() -> None:
     bare = [{"type": "content_block_delta", "index": 0, "delta": {key: value}}
             for key, value in (("thinking", "hm"), ("signature", "s"))]  # fmt: skip
     (thought,) = read(*block(0, *bare, type="thinking", thinking="")).items
@@ -510,7 +512,7 @@ def test_a_delta_without_a_type_is_known_by_what_it_holds() -> None:
     assert (thought.text, thought.signature) == ("hm", "s")
 
 
-def test_deltas_that_hold_nothing_say_nothing() -> None:
+def test_empty_deltas_give_no_parts() -> None:
     empty = {"type": "content_block_delta", "index": 0}
     deltas = [delta(0, "text_delta", text=""), delta(0, "citations_delta"), empty]
     response = read(*block(0, *deltas, type="text", text=""))
@@ -534,7 +536,7 @@ def test_a_start_that_comes_again_starts_nothing() -> None:
     assert codes(response) == ["start-repeated"]
 
 
-def test_a_compaction_that_is_no_object_stays_as_it_is() -> None:
+def test_a_compaction_that_is_not_an_object_stays_as_it_is() -> None:
     odd = {"type": "content_block_start", "index": 0, "content_block": "compaction"}
     response = read(odd, delta(0, "compaction_delta", content="c"), stop(0))
     (kept,) = response.items
@@ -550,7 +552,7 @@ def test_a_compaction_delta_without_a_value_changes_nothing() -> None:
     assert json.loads(bytes(kept.raw)) == {"type": "compaction", "content": "c"}
 
 
-def test_a_block_without_a_value_is_kept_and_noted() -> None:
+def test_a_block_that_is_null_is_passed_on_with_a_finding() -> None:
     response = read({"type": "content_block_start", "index": 0}, stop(0))
     (kept,) = response.items
     assert isinstance(kept, Opaque)
@@ -567,7 +569,7 @@ def test_a_block_without_a_value_is_kept_and_noted() -> None:
         ('{"x":1}', "end_turn", "stream-failed"),
     ],
 )
-def test_an_open_call_was_made_if_it_is_why_the_message_stops_and_is_whole(
+def test_an_open_call_is_complete_if_the_message_stops_for_it_and_its_json_is_valid(
     arguments: str, reason: str, invalid: str | None
 ) -> None:
     response = read(*use(0, "a", arguments)[:-1], reason=reason)
@@ -581,7 +583,7 @@ def test_an_open_compaction_is_not_lost_at_a_clean_end() -> None:
     assert codes(response) == ["end-missing"]
 
 
-def test_halves_that_are_left_are_replaced_in_calls_and_thoughts() -> None:
+def test_lone_surrogates_in_calls_and_thinking_are_replaced() -> None:
     (one,) = decode_all(
         capture(START, *block(0, delta(0, "thinking_delta", thinking="a\ud83e"), type="thinking",
                               thinking=""),
@@ -592,7 +594,7 @@ def test_halves_that_are_left_are_replaced_in_calls_and_thoughts() -> None:
     assert codes(one.response) == ["surrogate-lone"]
 
 
-def test_bytes_that_are_not_utf8_are_replaced_wherever_they_stand() -> None:
+def test_bytes_that_are_not_utf8_are_replaced_in_every_field() -> None:
     result = block(0, type="x_tool_result", tool_use_id="a", content="@@")
     raw = capture(START, *result, *text(1, "@@"), *end()).replace(b"@@", b"\xff")
     (one,) = decode_all(raw, NAME)
@@ -629,7 +631,7 @@ def test_wrong_types_are_coerced_or_left_out() -> None:
         (b'data: {"type":', "malformed", ""),
     ],
 )
-def test_an_error_is_one_error_in_all_its_shapes(frame: bytes, kind: str, message: str) -> None:
+def test_every_shape_of_an_error_is_decoded(frame: bytes, kind: str, message: str) -> None:
     raw = capture(START, start(0, type="text", text="a"))
     late = capture(*text(1, "late"), STOP)
     decoder = Decoder(NAME, context=Context(ids=Ids(b"1")))
@@ -653,7 +655,7 @@ def test_after_an_error_usage_and_the_reason_are_still_read() -> None:
     assert (cut.response.finish_reason, cut.response.usage) == ("error", Usage(10, 1))
 
 
-def test_an_error_before_anything_has_metadata_of_its_own() -> None:
+def test_an_error_before_message_start_gets_metadata() -> None:
     (one,) = decode_all(b"data: bad gateway\n\n", NAME)
     assert [part.type for part in one.parts] == ["response-metadata", "error", "finish"]
     assert one.response.findings == ()
@@ -665,13 +667,13 @@ def test_a_named_event_that_is_not_json_is_ignored() -> None:
     assert (one.response.text, codes(one.response)) == ("a", ["event-unknown"])
 
 
-def test_a_type_may_stand_only_in_the_event_line() -> None:
+def test_the_event_line_alone_can_say_the_type() -> None:
     raw = capture(START, *text(0, "a"), *end()).replace(b'"type": "content_block_delta", ', b"")
     (one,) = decode_all(raw, NAME)
     assert (one.response.text, codes(one.response)) == ("a", ["field-missing"])
 
 
-def test_pings_are_heard_everywhere() -> None:
+def test_pings_are_allowed_everywhere() -> None:
     ping = {"type": "ping"}
     (one,) = decode_all(capture(ping, START, ping, *text(0, "a"), ping, *end(), ping), NAME)
     assert (one.response.text, one.response.findings) == ("a", ())
@@ -697,7 +699,7 @@ def test_a_whole_message_beside_a_stream_is_ignored() -> None:
     assert decoder.finish() == []
 
 
-def test_an_event_that_came_before_under_its_id_is_a_replay() -> None:
+def test_an_event_with_an_id_that_came_before_is_a_replay() -> None:
     said = b"id: 7\n" + capture(delta(0, "text_delta", text="a"))
     raw = capture(START, start(0, type="text", text="")) + said + said + capture(stop(0), *end())
     (one,) = decode_all(raw, NAME)
@@ -735,7 +737,7 @@ def test_a_stream_without_an_answer_is_empty() -> None:
         {"choices": []},
     ],
 )
-def test_what_others_say_too_is_not_taken_for_this_dialect(foreign: Event) -> None:
+def test_events_that_other_dialects_share_do_not_identify_this_one(foreign: Event) -> None:
     assert not DIALECTS[NAME].speaks(Frame(json.dumps(foreign).encode()))
 
 
@@ -744,7 +746,7 @@ def test_two_bodies_are_two_responses() -> None:
     assert len(decode_all(body + b"\n" + body + b"\n", NAME)) == 2
 
 
-def test_text_that_has_two_blocks_is_two_texts() -> None:
+def test_two_text_blocks_are_two_texts() -> None:
     response = read(*text(0, "a"), *text(1, "b"))
     assert [(i.id, i.text) for i in response.items if isinstance(i, TextItem)] == [
         ("msg_1:0", "a"),

@@ -55,8 +55,8 @@ from weft.dialects.anthropic_messages.encoder import body
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.requests.names import NameSanitizer
 from weft.findings import Findings
-from weft.lifecycle import FAMILY, parses
-from weft.partial_json import Scan, escape
+from weft.lifecycle import FAMILY
+from weft.partial_json import Scan, escape, is_json
 from weft.parts import ItemPart
 
 NAME: Final = "anthropic-messages"
@@ -160,7 +160,7 @@ def lost(*parts: Part, first: Part = START) -> list[str]:
 # The message
 
 
-def test_text_is_written_as_the_service_writes_it() -> None:
+def test_text_is_encoded_as_the_vendor_writes_it() -> None:
     assert written(*TEXT) == [
         {
             "type": "message_start",
@@ -183,7 +183,7 @@ def test_text_is_written_as_the_service_writes_it() -> None:
     ]  # fmt: skip
 
 
-def test_the_id_and_the_model_are_the_gateways_when_they_are_known() -> None:
+def test_the_id_and_the_model_of_the_context_are_used() -> None:
     context = Context(response_id="msg_ours", request=Request("asked"))
     raw = b"".join(encode([ResponseMetadata("x"), Finish("stop")], NAME, context=context))
     message = events(raw)[0]["message"]
@@ -203,7 +203,7 @@ def test_the_id_and_the_model_are_the_gateways_when_they_are_known() -> None:
         (Finish("content-filter"), "refusal"),
     ],
 )
-def test_the_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
+def test_the_finish_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
     last = written(*TEXT, finish=finish)[-2]
     assert last["delta"]["stop_reason"] == word
     assert last["delta"]["stop_sequence"] == finish.stop_sequence
@@ -211,11 +211,11 @@ def test_the_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
     assert last["delta"].get("stop_details") == (refused if word == "refusal" else None)
 
 
-def test_calls_are_a_reason_to_stop() -> None:
+def test_a_response_with_calls_stops_with_tool_use() -> None:
     assert written(*CALL)[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-def test_usage_is_written_without_what_was_cached() -> None:
+def test_input_tokens_are_written_without_cached_ones() -> None:
     usage = Usage(126, 9, None, 4, 100, 20)
     assert written(finish=Finish("stop", usage=usage))[-2]["usage"] == {
         "input_tokens": 6,
@@ -235,7 +235,7 @@ def test_a_keepalive_is_a_ping() -> None:
 # Blocks
 
 
-def test_thinking_carries_a_proof_of_this_dialect() -> None:
+def test_thinking_carries_a_signature_of_this_dialect() -> None:
     found = written(
         ReasoningStart("r", "raw"),
         ReasoningDelta("r", "hm"),
@@ -252,7 +252,7 @@ def test_thinking_carries_a_proof_of_this_dialect() -> None:
     ]
 
 
-def test_a_foreign_proof_is_sealed_and_none_is_forged() -> None:
+def test_a_signature_of_another_origin_is_wrapped_and_none_is_made_up() -> None:
     parts: list[Part] = [
         ReasoningStart("r", "summary"),
         ReasoningDelta("r", "hm"),
@@ -263,8 +263,8 @@ def test_a_foreign_proof_is_sealed_and_none_is_forged() -> None:
         ReasoningEnd("u"),
     ]
     (block,) = blocks(written(*parts))
-    sealed = Envelope("openai-responses", "m-1", ReasoningState(encrypted="xyz", kind="summary"))
-    assert block == {"type": "thinking", "thinking": "hm", "signature": wrap(sealed)}
+    envelope = Envelope("openai-responses", "m-1", ReasoningState(encrypted="xyz", kind="summary"))
+    assert block == {"type": "thinking", "thinking": "hm", "signature": wrap(envelope)}
     assert lost(*parts) == ["reasoning-end", "reasoning-start", "reasoning-start"]
 
 
@@ -282,22 +282,22 @@ SIGNED: list[Part] = [
 ]
 
 
-@pytest.mark.parametrize("said", [SIGNED, SIGNED[-1:]], ids=["streamed", "whole"])
-def test_what_signs_a_call_is_sealed_in_a_redacted_block_before_it(said: list[Part]) -> None:
+@pytest.mark.parametrize("call_parts", [SIGNED, SIGNED[-1:]], ids=["streamed", "whole"])
+def test_the_signature_of_a_call_is_wrapped_in_a_block_before_it(call_parts: list[Part]) -> None:
     """It names the call as the client knows it."""
     thought: list[Part] = [ReasoningStart("r", "raw"), ReasoningEnd("r", "own", origin=NAME)]
-    first, carrier, call = blocks(written(*thought, *said))
+    first, carrier, call = blocks(written(*thought, *call_parts))
     assert first["signature"] == "own"
     assert call["id"] != "call.1"
-    sealed = Envelope("host", "m-1", ReasoningState("s", call=call["id"]))
-    assert carrier == {"type": "redacted_thinking", "data": wrap(sealed)}
-    assert lost(*thought, *said) == []
-    content = json.loads(body(fold(START, *thought, *said, END), Context()))["content"]
+    envelope = Envelope("host", "m-1", ReasoningState("s", call=call["id"]))
+    assert carrier == {"type": "redacted_thinking", "data": wrap(envelope)}
+    assert lost(*thought, *call_parts) == []
+    content = json.loads(body(fold(START, *thought, *call_parts, END), Context()))["content"]
     assert content[1] == carrier
 
 
 @pytest.mark.parametrize(
-    "said",
+    "call_parts",
     [
         [ToolParamsStart("call.1", "look"), *SIGNED[1:]],
         [ToolParamsStart("call.1", "look", signature="s"), *SIGNED[1:3], SIGNED[3]],
@@ -308,11 +308,11 @@ def test_what_signs_a_call_is_sealed_in_a_redacted_block_before_it(said: list[Pa
             )
         ],
     ],
-    ids=["it came late", "nobody knows whose it is", "nobody is asked to send it back"],
+    ids=["it came late", "its origin is unknown", "the host executes its call"],
 )  # fmt: skip
-def test_what_signs_a_call_is_lost_where_it_cannot_be_told(said: list[Part]) -> None:
-    assert lost(*said) == ["tool-call"]
-    (block,) = blocks(written(*said))
+def test_the_signature_of_a_call_that_has_no_place_leaves_a_finding(call_parts: list[Part]) -> None:
+    assert lost(*call_parts) == ["tool-call"]
+    (block,) = blocks(written(*call_parts))
     assert block["type"] in ("tool_use", "server_tool_use")
 
 
@@ -324,18 +324,18 @@ def test_a_call_has_its_arguments_in_deltas_only() -> None:
         assert blocks(found) == [{**start, "json": '{"at":1}'}]
 
 
-def test_free_text_is_wrapped() -> None:
-    said = 'ls "a"\n\U0001faa1'
+def test_free_text_is_written_as_an_object_with_the_key_input() -> None:
+    command = 'ls "a"\n\U0001faa1'
     parts: list[Part] = [
         ToolParamsStart("c", "sh", kind="custom", format="text"),
-        ToolParamsDelta("c", said[:4]),
-        ToolParamsDelta("c", said[4:]),
+        ToolParamsDelta("c", command[:4]),
+        ToolParamsDelta("c", command[4:]),
         ToolParamsEnd("c"),
-        ToolCall("c", "sh", said, kind="custom", format="text"),
+        ToolCall("c", "sh", command, kind="custom", format="text"),
     ]
     for call in (parts, parts[-1:]):
         (block,) = blocks(written(*call))
-        assert json.loads(block["json"]) == {"input": said}
+        assert json.loads(block["json"]) == {"input": command}
 
 
 def test_calls_that_overlap_are_written_one_after_the_other() -> None:
@@ -369,7 +369,7 @@ def test_text_and_reasoning_that_overlap_wait_for_their_turn() -> None:
     ]
 
 
-def test_the_fold_may_be_ahead_of_what_is_written() -> None:
+def test_the_fold_may_be_ahead_of_the_encoder() -> None:
     parts = [START, TextStart("t"), TextDelta("t", "x"), TextStart("u"), TextDelta("u", "a"),
              TextEnd("t"), TextDelta("u", "b"), TextEnd("u"), END]  # fmt: skip
     encoder = Encoder(NAME)
@@ -377,7 +377,7 @@ def test_the_fold_may_be_ahead_of_what_is_written() -> None:
     assert [block["text"] for block in blocks(found)] == ["x", "ab"]
 
 
-def test_a_text_without_words_is_no_block() -> None:
+def test_an_empty_text_is_not_written() -> None:
     parts: list[Part] = [TextStart("t"), TextEnd("t")]
     assert blocks(written(*parts)) == []
     assert json.loads(body(fold(*parts), Context()))["content"] == []
@@ -386,14 +386,14 @@ def test_a_text_without_words_is_no_block() -> None:
     assert (block["type"], block["text"]) == ("text", "")
 
 
-def test_a_refusal_is_text() -> None:
+def test_a_refusal_is_written_as_text() -> None:
     parts = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
     found = written(*parts, finish=Finish("content-filter"))
     assert blocks(found) == [{"type": "text", "text": "No."}]
     assert found[-2]["delta"]["stop_reason"] == "refusal"
 
 
-def test_calls_that_the_provider_executed_go_back_with_their_results() -> None:
+def test_calls_that_the_host_executed_are_written_with_their_results() -> None:
     search = ToolCall("a", "web_search", "{}", kind="server_tool_use", provider_executed=True)
     find = ToolCall("b", "tool_search_tool_bm25", "{}", kind="server_tool_use",
                     provider_executed=True)  # fmt: skip
@@ -411,13 +411,13 @@ def test_calls_that_the_provider_executed_go_back_with_their_results() -> None:
     assert found[-2]["delta"]["stop_reason"] == "end_turn"
 
 
-def test_a_block_of_this_dialect_comes_back_as_it_was() -> None:
+def test_a_block_that_was_passed_on_unparsed_is_written_unchanged() -> None:
     raw = Raw(b'{"type":"compaction","content":null,"encrypted_content":"zzz"}')
     found = write(Opaque(NAME, "compaction", raw))
     assert bytes(raw) in found
 
 
-def test_what_has_no_place_here_leaves_a_finding() -> None:
+def test_a_part_that_messages_cannot_carry_leaves_a_finding() -> None:
     parts: list[Part] = [
         TextStart("t"),
         TextDelta("t", "a"),
@@ -476,7 +476,7 @@ def test_an_error_ends_the_stream(error: ErrorPart, type: str) -> None:
                                                         "content_block_delta"]  # fmt: skip
 
 
-def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
+def test_blocks_that_wait_at_an_error_leave_findings() -> None:
     error = ErrorPart("upstream", "no")
     assert lost(*TEXT[:2], *CALL, ReasoningStart("r", "raw"), error) == ["error", "usage"]
 
@@ -489,7 +489,7 @@ def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
         ToolCall("c", "web_search", "[", kind="server_tool_use", provider_executed=True),
     ],
 )
-def test_a_call_that_cannot_be_handed_over_fails_the_stream(call: ToolCall) -> None:
+def test_a_call_that_a_client_cannot_run_fails_the_stream(call: ToolCall) -> None:
     found = written(*TEXT, call, *OTHER)
     assert blocks(found) == [{"type": "text", "text": "Hello"}]
     assert found[-1]["type"] == "error"
@@ -505,8 +505,8 @@ def test_a_call_without_a_name_is_left_out() -> None:
     assert found[-2]["delta"]["stop_reason"] == "end_turn"
     assert "tool-call" in lost(*TEXT, call)
     whole = assemble([ResponseMetadata("r"), *TEXT, call, Finish("tool-calls")])
-    told = json.loads(body(whole, Context()))
-    assert (len(told["content"]), told["stop_reason"]) == (1, "end_turn")
+    message = json.loads(body(whole, Context()))
+    assert (len(message["content"]), message["stop_reason"]) == (1, "end_turn")
 
 
 CUT: list[Part] = [
@@ -521,8 +521,8 @@ def test_a_call_that_was_cut_by_the_limit_is_written_as_far_as_it_came() -> None
         found = written(*TEXT, *cut, *OTHER, finish=Finish("length", usage=Usage(30, 4)))
         assert [block.get("json") for block in blocks(found)] == [None, '{"at":', '{"from":2}']
         assert found[-2]["delta"]["stop_reason"] == "max_tokens"
-    told = json.loads(body(fold(*TEXT, *CUT, finish=Finish("length")), Context()))
-    assert (told["stop_reason"], told["content"][1]["input"]) == ("max_tokens", {})
+    message = json.loads(body(fold(*TEXT, *CUT, finish=Finish("length")), Context()))
+    assert (message["stop_reason"], message["content"][1]["input"]) == ("max_tokens", {})
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def test_a_call_that_was_cut_by_the_limit_is_written_as_far_as_it_came() -> None
         ToolCall("c", "look", "[1]"),
     ],
 )
-def test_what_could_not_have_become_a_call_fails_the_stream_at_the_limit_too(
+def test_arguments_that_are_not_a_truncated_object_fail_the_stream_at_the_limit_too(
     call: ToolCall,
 ) -> None:
     found = written(*TEXT, call, finish=Finish("length"))
@@ -554,7 +554,7 @@ def test_a_broken_call_waits_for_its_turn_before_it_fails_the_stream() -> None:
 # Ids
 
 
-def test_ids_are_spelled_as_the_wire_allows_and_stay_distinct() -> None:
+def test_call_ids_have_only_allowed_characters_and_stay_distinct() -> None:
     calls = [ToolCall(id, "look", "{}") for id in ("a.b", "a_b", "a:b", "x" * 70, "toolu_1", "")]
     ids = [block["id"] for block in blocks(written(*calls))]
     assert (ids[1], ids[4]) == ("a_b", "toolu_1")
@@ -567,7 +567,7 @@ def test_ids_are_spelled_as_the_wire_allows_and_stay_distinct() -> None:
 ALLOWED = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def test_a_result_names_its_call_by_the_same_spelling() -> None:
+def test_a_result_has_the_rewritten_id_of_its_call() -> None:
     call = ToolCall("a.b", "web_search", "{}", kind="server_tool_use", provider_executed=True)
     use, result = blocks(written(call, ToolResult("a.b", Raw(b"[]"))))
     assert use["id"] == result["tool_use_id"] == SPELLING.sanitize("a.b")
@@ -577,14 +577,14 @@ def test_a_result_names_its_call_by_the_same_spelling() -> None:
 
 
 def gist(parts: Sequence[Part]) -> list[tuple[object, ...]]:
-    """What a stream says, item by item in order of announcement."""
+    """The content of a stream, item by item in order of announcement."""
     groups: dict[tuple[str, str], list[Part]] = {}
     for part in parts:
         if isinstance(part, ItemPart) and not isinstance(part, ToolApprovalRequest):
             family = "result" if isinstance(part, ToolResult) else FAMILY[type(part)]
             groups.setdefault((family, part.id), []).append(part)
     failed = next((at for at, part in enumerate(parts) if isinstance(part, ErrorPart)), len(parts))
-    found = [told for group in groups.values() for told in item(group, parts, failed)]
+    found = [one for group in groups.values() for one in item(group, parts, failed)]
     return [*found, *(end(part) for part in parts if isinstance(part, ErrorPart | Finish))]
 
 
@@ -592,23 +592,23 @@ def item(group: list[Part], parts: Sequence[Part], failed: int) -> list[tuple[ob
     first, last = group[0], group[-1]
     whole = any(part is last for part in parts[:failed])
     deltas = (TextDelta, ReasoningDelta, ToolParamsDelta)
-    said = "".join(part.delta for part in group if isinstance(part, deltas))
+    text = "".join(part.delta for part in group if isinstance(part, deltas))
     match first, last:
         case TextStart(), _:
-            return [("text", said, whole)]
+            return [("text", text, whole)]
         case ReasoningStart(), ReasoningEnd():
-            return [("reasoning", said, ReasoningEnd("", *proof(last)), whole)]
+            return [("reasoning", text, ReasoningEnd("", *signatures(last)), whole)]
         case _, ToolCall():
             kind = last.kind if last.provider_executed else "function"
             fine = whole and not last.invalid
-            said = said or ("" if isinstance(first, ToolParamsStart) else last.params)
-            return [("call", last.id, last.name, kind, last.format, said, fine, whole)]
+            text = text or ("" if isinstance(first, ToolParamsStart) else last.params)
+            return [("call", last.id, last.name, kind, last.format, text, fine, whole)]
         case _:
             final = [part for part in group if isinstance(part, ToolResult)]
             return [("result", part.id, bytes(part.result), part.preliminary) for part in final]
 
 
-def proof(end: ReasoningEnd) -> tuple[str | None, str | None, str | None, str | None]:
+def signatures(end: ReasoningEnd) -> tuple[str | None, str | None, str | None, str | None]:
     return (end.signature, end.encrypted, end.redacted, end.origin)
 
 
@@ -618,25 +618,25 @@ def end(part: ErrorPart | Finish) -> tuple[object, ...]:
     return ("finish", part.reason, part.usage)
 
 
-def usable(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """All but calls that are nobody's to make: how much of one was shown does not matter."""
-    return [one for one in said if one[0] != "call" or one[-2]]
+def usable(items: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """All but calls that a client cannot run: how much of one was written does not matter."""
+    return [one for one in items if one[0] != "call" or one[-2]]
 
 
 SPELLING = NameSanitizer("a-zA-Z0-9_-", 64)
 
 
-def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """What of that this wire can say: item after item, until something is broken or open."""
+def carried(items: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """What of that this dialect can carry: item after item, until one is broken or open."""
     out: list[tuple[object, ...]] = []
     executed: set[object] = set()
-    asked = False
-    for one in said:
+    called = False
+    for one in items:
         match one:
             case ("text", text, whole):
                 out += [one] if text else []
-            case ("reasoning", text, ReasoningEnd() as proven, whole):
-                out += thoughts(str(text), proven, whole)
+            case ("reasoning", text, ReasoningEnd() as reasoning, whole):
+                out += carried_reasoning(str(text), reasoning, whole)
             case ("call", id, name, kind, format, params, fine, whole):
                 if kind not in ("function", "server_tool_use") or not name:
                     continue
@@ -646,12 +646,12 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
                 if format == "text":
                     params = '{"input":"' + escape(params) + '"}'
                 if not (fine and params.lstrip().startswith("{")):
-                    if said[-1][:2] != ("finish", "length") or not could_be(str(name), params):
+                    if items[-1][:2] != ("finish", "length") or not could_be(str(name), params):
                         return [*out, ("error",), ("finish", "error", ANYTHING)]
                     params = params or "{}"
-                    if not parses(params):
+                    if not is_json(params):
                         continue
-                asked = asked or kind == "function"
+                called = called or kind == "function"
                 spelled = SPELLING.sanitize(str(id))
                 out.append(("call", spelled, name, kind, "json", params, True, True))
             case ("result", id, _, False):
@@ -661,7 +661,7 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
                 return [*out, one, ("finish", "error", ANYTHING)]
             case ("finish", reason, usage):
                 stop = {"other": "stop", "tool-calls": "stop"}.get(str(reason), reason)
-                reason = "tool-calls" if stop == "stop" and asked else stop
+                reason = "tool-calls" if stop == "stop" and called else stop
                 return [*out, ("finish", reason, usage or Usage(0, 0))]
             case _:
                 whole = True
@@ -671,27 +671,25 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
 
 
 def could_be(name: str, params: str) -> bool:
-    """Whether these are the first words of a call."""
+    """Whether these are the beginning of the arguments of a call."""
     scan = Scan()
     scan.feed(params)
     return bool(name) and scan.viable and params.lstrip()[:1] in ("", "{")
 
 
-def thoughts(text: str, proven: ReasoningEnd, whole: object) -> list[tuple[object, ...]]:
-    """Its own proofs as two blocks can say them; those of others in an envelope."""
+def carried_reasoning(text: str, end: ReasoningEnd, whole: object) -> list[tuple[object, ...]]:
+    """Signatures of this dialect as two blocks; those of others in an envelope."""
     bare = ReasoningEnd("")
-    if not whole or proven.origin is None or proof(proven)[:3] == (None, None, None):
-        proven = bare
-    if proven.origin != NAME or proven.encrypted is not None:
-        return [("reasoning", text, proven, whole)] if text or proven != bare else []
+    if not whole or end.origin is None or signatures(end)[:3] == (None, None, None):
+        end = bare
+    if end.origin != NAME or end.encrypted is not None:
+        return [("reasoning", text, end, whole)] if text or end != bare else []
     found: list[tuple[object, ...]] = []
-    if text or proven.signature:
-        signed = ReasoningEnd("", proven.signature, origin=NAME) if proven.signature else bare
+    if text or end.signature:
+        signed = ReasoningEnd("", end.signature, origin=NAME) if end.signature else bare
         found.append(("reasoning", text, signed, whole))
-    if proven.redacted:
-        found.append(
-            ("reasoning", "", ReasoningEnd("", redacted=proven.redacted, origin=NAME), whole)
-        )
+    if end.redacted:
+        found.append(("reasoning", "", ReasoningEnd("", redacted=end.redacted, origin=NAME), whole))
     return found
 
 
@@ -703,15 +701,15 @@ class _Anything:
 ANYTHING = _Anything()
 
 
-def told(part: Part) -> Part:
-    """The part with what this wire wants to be told."""
+def adapted(part: Part) -> Part:
+    """The part with values that this dialect can carry."""
     match part:
         case ToolCall() | ToolParamsStart():
             kind = "server_tool_use" if part.provider_executed else "function"
             return msgspec.structs.replace(part, kind=kind)
-        case ReasoningEnd(encrypted=proof):
+        case ReasoningEnd(encrypted=signature):
             own = NAME if part.origin == "s1" else part.origin
-            return ReasoningEnd(part.id, signature=proof, origin=own, whole=part.whole)
+            return ReasoningEnd(part.id, signature=signature, origin=own, whole=part.whole)
         case ResponseMetadata():
             return ResponseMetadata(part.id, model="m")
         case ToolResult():
@@ -722,7 +720,7 @@ def told(part: Part) -> Part:
     return part
 
 
-STREAM = st.lists(ANY_PART.map(told), max_size=16)
+STREAM = st.lists(ANY_PART.map(adapted), max_size=16)
 
 
 def guarded(parts: list[Part]) -> list[Part]:
@@ -732,8 +730,8 @@ def guarded(parts: list[Part]) -> list[Part]:
 
 @examples(400)
 @given(STREAM)
-def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
-    parts = guarded(soup)
+def test_what_is_encoded_decodes_to_the_same_parts(drawn: list[Part]) -> None:
+    parts = guarded(drawn)
     raw = b"".join(encode(parts, NAME, context=Context(ids=Ids(b"1"))))
     (back,) = decode_all(raw, NAME)
     assert usable(gist(back.parts)) == carried(gist(parts))
@@ -741,8 +739,8 @@ def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
 
 @examples(300)
 @given(SOUP)
-def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
-    pieces = list(encode(soup, NAME, context=Context(ids=Ids(b"1"))))
+def test_any_parts_become_a_valid_stream(drawn: list[Part]) -> None:
+    pieces = list(encode(drawn, NAME, context=Context(ids=Ids(b"1"))))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
     found = events(b"".join(pieces))
     content = blocks(found)
@@ -762,26 +760,26 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
 
 
 @pytest.mark.parametrize("capture", CHAT, ids=str)
-def test_a_chat_capture_becomes_a_message_and_parts_again(capture: Capture) -> None:
+def test_a_chat_capture_survives_encoding_and_decoding(capture: Capture) -> None:
     for one in capture.decode_all():
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
         raw = b"".join(encoder.feed(one.parts))
         blocks(events(raw))
         (back,) = decode_all(raw, NAME)
-        said = usable(gist(back.parts))
-        assert without_usage(said) == without_usage(carried(gist(one.parts)))
+        items = usable(gist(back.parts))
+        assert without_usage(items) == without_usage(carried(gist(one.parts)))
         assert {finding.code for finding in encoder.findings} <= {"not-carried"}
 
 
-def without_usage(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    return [one[:2] if one[0] == "finish" else one for one in said]
+def without_usage(items: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return [one[:2] if one[0] == "finish" else one for one in items]
 
 
 OWN = [*CAPTURES, *RECORDED]
 
 
 def uncounted(response: Response) -> list[str]:
-    """What is found if nobody counted the tokens."""
+    """The findings of a response without token counts."""
     usage = response.usage or Usage()
     counted = usage.input_tokens is not None and usage.output_tokens is not None
     return [] if counted else ["usage: unknown counts are written as 0"]
@@ -813,7 +811,7 @@ def same(response: Response) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_what_came_from_this_dialect_goes_back_as_it_was(path: Any) -> None:
+def test_a_capture_of_this_dialect_is_encoded_as_it_came(path: Any) -> None:
     for one in whole(path):
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
         (back,) = decode_all(b"".join(encoder.feed(one.parts)), NAME)
@@ -833,7 +831,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
-def test_what_came_from_this_dialect_converts_to_the_others(path: Any, target: DialectName) -> None:
+def test_a_capture_of_this_dialect_converts_to_the_others(path: Any, target: DialectName) -> None:
     raw = path.read_bytes()
     back = decode_all(convert(raw, NAME, target), target)
     for one, other in zip(decode_all(raw, NAME), back, strict=True):
@@ -849,7 +847,7 @@ def fold(*parts: Part, finish: Finish = END, first: Part = START) -> Response:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
+def test_the_body_of_a_response_decodes_to_the_same_response(path: Any) -> None:
     for response in (one.response for one in whole(path)):
         findings = Findings()
         (back,) = decode_all(body(response, Context(), findings), NAME)
@@ -865,8 +863,8 @@ def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
 
 @examples(200)
 @given(STREAM)
-def test_a_body_says_what_the_stream_says(soup: list[Part]) -> None:
-    parts = guarded(soup)
+def test_a_body_equals_the_accumulated_stream(drawn: list[Part]) -> None:
+    parts = guarded(drawn)
     (stream,) = decode_all(b"".join(encode(parts, NAME, context=Context(ids=Ids(b"1")))), NAME)
     (whole,) = decode_all(body(assemble(parts), Context(ids=Ids(b"1"))), NAME)
     if stream.response.error is None:
@@ -874,7 +872,7 @@ def test_a_body_says_what_the_stream_says(soup: list[Part]) -> None:
     assert (whole.response.error is None) == (stream.response.error is None)
 
 
-def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
+def test_a_body_leaves_findings_for_what_it_cannot_carry() -> None:
     findings = Findings()
     response = fold(
         ReasoningStart("r", "raw"),
@@ -887,9 +885,9 @@ def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
         Opaque("gemini", "thing", Raw(b"{}")),
         finish=Finish("content-filter"),
     )
-    told = json.loads(body(response, Context(ids=Ids(b"1")), findings))
-    assert told["content"] == []
-    assert (told["stop_reason"], told["stop_details"]["type"]) == ("refusal", "refusal")
+    message = json.loads(body(response, Context(ids=Ids(b"1")), findings))
+    assert message["content"] == []
+    assert (message["stop_reason"], message["stop_details"]["type"]) == ("refusal", "refusal")
     assert [finding.detail.partition(":")[0] for finding in findings.found] == [
         "reasoning-start",
         "file",
@@ -902,7 +900,7 @@ def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
     ]
 
 
-def test_a_failed_fold_is_an_error_body() -> None:
+def test_a_failed_response_is_an_error_body() -> None:
     error = ErrorPart("upstream", "no", status=429)
     failed = fold(*TEXT[:2], error, finish=Finish("error"))
     assert json.loads(body(failed, Context())) == {
@@ -926,7 +924,7 @@ def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[anthropic
         yield client
 
 
-def asked(client: anthropic.Anthropic) -> anthropic.types.Message:
+def streamed_message(client: anthropic.Anthropic) -> anthropic.types.Message:
     with client.messages.stream(
         model="m-1", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
     ) as stream:
@@ -960,9 +958,9 @@ def assert_rich(final: anthropic.types.Message) -> None:
 RICH_END = Finish("tool-calls", usage=Usage(126, 9, None, 4, 100, 20))
 
 
-def test_the_official_client_ends_with_the_same_text_thoughts_calls_and_usage() -> None:
+def test_the_official_client_accumulates_the_same_text_thinking_calls_and_usage() -> None:
     with served(write(*RICH, finish=RICH_END)) as client:
-        assert_rich(asked(client))
+        assert_rich(streamed_message(client))
 
 
 def test_the_official_client_reads_a_body_the_same() -> None:
@@ -977,24 +975,24 @@ def test_the_official_client_reads_a_body_the_same() -> None:
 def test_the_official_client_raises_on_a_stream_that_failed() -> None:
     stream = write(*TEXT[:2], ErrorPart("truncated", "cut off"), finish=Finish("error"))
     with served(stream) as client, pytest.raises(anthropic.APIStatusError, match="cut off"):
-        asked(client)
+        streamed_message(client)
 
 
-def test_the_official_client_is_told_that_a_call_was_cut() -> None:
+def test_the_official_client_sees_that_a_call_was_truncated() -> None:
     with served(write(*TEXT, *CUT, finish=Finish("length"))) as client:
-        final = asked(client)
+        final = streamed_message(client)
     assert (final.stop_reason, final.content[1].type) == ("max_tokens", "tool_use")
 
 
 def test_the_official_client_raises_on_a_call_that_cannot_be_used() -> None:
     stream = write(*TEXT, *CUT, finish=Finish("tool-calls"))
     with served(stream) as client, pytest.raises(anthropic.APIStatusError, match="not usable"):
-        asked(client)
+        streamed_message(client)
 
 
 def test_the_official_client_skips_pings() -> None:
     ping = Encoder(NAME).keepalive()[0]
     with served(write(*TEXT).replace(b"\n\n", b"\n\n" + ping)) as client:
-        (text,) = asked(client).content
+        (text,) = streamed_message(client).content
     assert text.type == "text"
     assert text.text == "Hello"

@@ -1,4 +1,4 @@
-"""Requests of the Messages wire: read, written back as they came, and written for others."""
+"""Requests of the Messages API: parsed, rendered as they came, and rendered for other dialects."""
 
 import json
 from base64 import b64encode
@@ -62,7 +62,7 @@ def parse(body: object, context: Context | None = None) -> Parsed:
 
 
 def plain(request: Request) -> Request:
-    """The request without the memory of how it was said."""
+    """The request without the body it was parsed from."""
     return Request(**{name: getattr(request, name) for name in Request.__struct_fields__})
 
 
@@ -90,13 +90,13 @@ def quirks(**fields: Any) -> Context:
 
 @QUICK
 @given(body=bodies())
-def test_what_came_in_this_dialect_goes_out_as_it_came(body: Object) -> None:
+def test_a_request_of_this_dialect_is_rendered_as_it_came(body: Object) -> None:
     assert written(parse(body).request) == (body, [])
 
 
 @QUICK
 @given(body=bodies())
-def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> None:
+def test_a_body_rendered_without_its_source_parses_to_the_same_request(body: Object) -> None:
     """A lone plain text loses its block, what is the default is left out; nothing else changes."""
     request = plain(parse(body).request)
     again, losses = written(request)
@@ -104,7 +104,7 @@ def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> N
     assert plain(parse(again).request) == request
 
 
-def test_key_order_and_number_spelling_are_the_clients() -> None:
+def test_key_order_and_number_spelling_of_the_client_are_kept() -> None:
     body = (
         b'{"max_tokens":9,"messages":[{"content":[{"type":"text","text":"hi"}],"role":"user"}],'
         b'"tools":[{"input_schema":{"type":"object","b":1e2,"a":1.50},"name":"f"}],"model":"m"}'
@@ -133,17 +133,33 @@ def test_an_edit_changes_what_it_touches_and_nothing_else() -> None:
 
 
 def test_arguments_keep_the_spelling_of_their_numbers() -> None:
-    said = b'{"b" : 1.50, "a": 12345678901234567890123}'
+    arguments = b'{"b" : 1.50, "a": 12345678901234567890123}'
     body = (
         b'{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":'
-        b'[{"type":"tool_use","id":"a","name":"f","input":' + said + b"}]}]}"
+        b'[{"type":"tool_use","id":"a","name":"f","input":' + arguments + b"}]}]}"
     )
     request = REQUEST.parse(body, Context()).request
-    assert request.messages[0].content == (CallContent("a", "f", said.decode()),)
-    assert said in render(plain(request))[0].body
+    assert request.messages[0].content == (CallContent("a", "f", arguments.decode()),)
+    assert arguments in render(plain(request))[0].body
+
+
+def test_a_paused_turn_is_resumed_with_its_content_as_the_last_message() -> None:
+    content = [{"type": "text", "text": "so far"}]
+    response = {"id": "msg_1", "role": "assistant", "content": content, "stop_reason": "pause_turn"}
+    assert REQUEST.continued is not None
+    resumed = REQUEST.continued(bytes(raw(BARE)), bytes(raw(response)))
+    expected = {**BARE, "messages": [HI, {"role": "assistant", "content": content}]}
+    assert json.loads(resumed) == expected
 
 
 # Reading
+
+SEARCH_RESULT: Object = {
+    "type": "search_result",
+    "title": "t",
+    "source": "u",
+    "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+}
 
 READ: list[tuple[Object, AnyContent]] = [
     ({"type": "text", "text": "a"}, TextContent("a")),
@@ -167,6 +183,23 @@ READ: list[tuple[Object, AnyContent]] = [
     ({"type": "image", "source": PNG}, ImageContent("image/png", "AAAA")),
     ({"type": "image", "source": {"type": "url", "url": "u"}}, ImageContent(url="u")),
     ({"type": "image", "source": {"type": "file", "file_id": "f"}}, ImageContent(file_id="f")),
+    (
+        {"type": "image", "source": {"type": "new"}},
+        OpaqueContent(NAME, "image", raw({"type": "image", "source": {"type": "new"}})),
+    ),
+    ({"type": "document", "source": {"type": "url", "url": "u"}}, FileContent(url="u")),
+    ({"type": "document", "source": {"type": "file", "file_id": "f"}}, FileContent(file_id="f")),
+    (
+        {"type": "document", "source": {"type": "new"}},
+        OpaqueContent(NAME, "document", raw({"type": "document", "source": {"type": "new"}})),
+    ),
+    (SEARCH_RESULT, TextContent("t\nu\na\nb", extra=raw({"search_result": SEARCH_RESULT}))),
+    (
+        {**SEARCH_RESULT, "citations": {"enabled": True}},
+        OpaqueContent(
+            NAME, "search_result", raw({**SEARCH_RESULT, "citations": {"enabled": True}})
+        ),
+    ),
     (
         {
             "type": "document",
@@ -209,11 +242,15 @@ READ: list[tuple[Object, AnyContent]] = [
         },
         ResultContent("a", (TextContent("x"), ImageContent("image/png", "AAAA")), cache="5m"),
     ),
+    (
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "new"}]},
+        ResultContent("a", extra=raw({"content": [{"type": "new"}]})),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("block", "content"), READ)
-def test_a_block_of_the_user_is_read(block: Object, content: AnyContent) -> None:
+def test_a_user_block_is_parsed(block: Object, content: AnyContent) -> None:
     request = read(messages=[{"role": "user", "content": [block]}])
     assert request.messages == (Message("user", (content,)),)
 
@@ -255,12 +292,12 @@ def test_a_block_of_the_user_is_read(block: Object, content: AnyContent) -> None
         ),
     ],
 )
-def test_a_block_of_the_assistant_is_read(block: Object, content: AnyContent) -> None:
+def test_an_assistant_block_is_parsed(block: Object, content: AnyContent) -> None:
     request = read(messages=[{"role": "assistant", "content": [block]}])
     assert request.messages == (Message("assistant", (content,)),)
 
 
-def test_proofs_are_of_the_origin_that_the_context_knows() -> None:
+def test_signatures_have_the_origin_of_the_context() -> None:
     block = {"type": "thinking", "thinking": "a", "signature": "s"}
     request = read(Context(origin="here"), messages=[{"role": "assistant", "content": [block]}])
     assert request.messages[0].content == (ReasoningContent("a", signature="s", origin="here"),)
@@ -272,7 +309,7 @@ def test_system_blocks_are_a_message_each_and_a_system_text_is_the_instructions(
     assert read(system="a").instructions == "a"
 
 
-def test_instructions_that_head_the_messages_move_to_the_system() -> None:
+def test_leading_system_messages_move_to_system() -> None:
     body = {**BARE, "messages": [{"role": "system", "content": "a"}, HI]}
     assert written(parse(body).request) == (
         {**BARE, "system": [{"type": "text", "text": "a"}]},
@@ -280,8 +317,23 @@ def test_instructions_that_head_the_messages_move_to_the_system() -> None:
     )
 
 
-def test_what_this_dialect_says_in_unusual_words_goes_back_as_it_was() -> None:
-    """What an imitator takes is not ours to judge."""
+def test_blocks_of_this_dialect_alone_are_rendered_as_they_came() -> None:
+    use = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    body = {
+        **BARE,
+        "system": " ",
+        "messages": [
+            {"role": "user", "content": [SEARCH_RESULT]},
+            {"role": "assistant", "content": [use]},
+        ],
+        "tools": [TOOLSET],
+        "mcp_servers": [SERVER, {**SERVER, "name": "b"}],
+    }
+    assert written(plain(parse(body).request)) == (body, [])
+
+
+def test_unusual_values_of_this_dialect_are_rendered_as_they_came() -> None:
+    """What a compatible server accepts is not for Weft to decide."""
     odd = {"type": "base64", "media_type": "application/x", "data": "AAAA"}
     body = {
         **BARE,
@@ -337,7 +389,7 @@ FIELDS: list[tuple[Object, Object]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), FIELDS)
-def test_a_field_is_read(fields: Object, expected: Object) -> None:
+def test_an_option_is_parsed(fields: Object, expected: Object) -> None:
     request = Request(
         "m",
         dialect=NAME,
@@ -365,7 +417,7 @@ TOOLSET: Object = {
 SERVER: Object = {"type": "url", "name": "s", "url": "https://a", "authorization_token": "t"}
 
 
-def test_tools_are_told_apart_by_their_type_not_by_their_name() -> None:
+def test_the_type_of_a_tool_decides_not_its_name() -> None:
     own = {"name": "web_search", "input_schema": {"type": "object"}, "strict": True}
     request = read(tools=[own, SEARCH, {"type": "bash_20250124", "name": "bash"}])
     assert request.tools == (
@@ -384,7 +436,7 @@ def test_tools_are_told_apart_by_their_type_not_by_their_name() -> None:
     )
 
 
-def test_a_remote_server_and_its_toolset_are_one_tool() -> None:
+def test_an_mcp_server_and_its_toolset_are_one_tool() -> None:
     request = read(tools=[TOOLSET], mcp_servers=[SERVER, {**SERVER, "name": "b"}])
     hosted = Hosted(
         server_label="s", server_url="https://a", authorization="t", allowed_tools=("f",)
@@ -405,7 +457,7 @@ def test_a_remote_server_and_its_toolset_are_one_tool() -> None:
         ({"tools": [1]}, {}, (), {"tools": [1]}),
     ],
 )
-def test_which_tools_of_a_server_may_be_used_is_read(
+def test_the_allowed_tools_of_an_mcp_server_are_parsed(
     settings: Object, server: Object, allowed: tuple[str, ...], extra: Object
 ) -> None:
     toolset = {"type": "mcp_toolset", "mcp_server_name": "s", **settings}
@@ -415,7 +467,7 @@ def test_which_tools_of_a_server_may_be_used_is_read(
     assert tool.extra == (raw(extra) if extra else UNSET)
 
 
-def test_a_toolset_may_name_a_server_that_is_known_elsewhere() -> None:
+def test_a_toolset_without_its_server_is_a_tool() -> None:
     toolset = {"type": "mcp_toolset", "mcp_server_name": "s"}
     request = read(tools=[toolset])
     assert request.tools[0].hosted == Hosted(server_label="s")
@@ -485,13 +537,13 @@ BAD: list[tuple[Object, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "path"), BAD)
-def test_a_body_that_cannot_be_is_refused_by_its_path(fields: Object, path: str) -> None:
+def test_an_invalid_body_is_rejected_with_the_path(fields: Object, path: str) -> None:
     with pytest.raises(BadRequest) as refused:
         parse({**BARE, **fields})
     assert refused.value.path == path
 
 
-def test_a_limit_must_be_told() -> None:
+def test_max_tokens_is_required() -> None:
     with pytest.raises(BadRequest) as refused:
         parse({"model": "m", "messages": [HI]})
     assert refused.value.reason == "object missing required field `max_tokens`"
@@ -499,7 +551,7 @@ def test_a_limit_must_be_told() -> None:
 
 @QUICK
 @given(body=broken(bodies()) | JSON)
-def test_whatever_json_comes_is_read_or_refused(body: Any) -> None:
+def test_any_json_is_parsed_or_rejected(body: Any) -> None:
     with suppress(BadRequest):
         request = parse(body).request
         json.loads(render(request)[0].body)
@@ -508,18 +560,18 @@ def test_whatever_json_comes_is_read_or_refused(body: Any) -> None:
 
 @QUICK
 @given(data=st.binary(max_size=40))
-def test_whatever_bytes_come_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_json_are_rejected(data: bytes) -> None:
     with pytest.raises(BadRequest):
         REQUEST.parse(data, Context())
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_a_body_that_is_nested_too_deeply_is_rejected() -> None:
     deep = b"[" * 100_000 + b"]" * 100_000
     with pytest.raises(BadRequest):
         REQUEST.parse(b'{"model":"m","max_tokens":1,"messages":[],"x":' + deep + b"}", Context())
 
 
-def test_losses_are_placed_in_the_clients_own_body() -> None:
+def test_losses_have_paths_in_the_body_of_the_client() -> None:
     body = {
         **BARE,
         "system": [{"type": "text", "text": "a"}],
@@ -666,7 +718,7 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS)
-def test_an_option_of_another_dialect_is_written(
+def test_an_option_of_another_dialect_is_rendered(
     fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(**fields))
@@ -746,7 +798,7 @@ OLDER: list[tuple[Object, Object, Object, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("accent", "fields", "sent", "losses"), OLDER)
-def test_older_models_are_told_what_they_take(
+def test_older_models_get_the_options_they_accept(
     accent: Object, fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(**fields), quirks(**accent))
@@ -810,7 +862,7 @@ def test_a_conversation_that_begins_with_the_assistant_gets_a_user_turn_first() 
     assert written(parse(own).request) == (own, [])
 
 
-def test_a_user_with_a_long_name_is_a_hash() -> None:
+def test_a_long_user_id_is_replaced_by_its_hash() -> None:
     body, losses = written(other(user="u" * 65))
     assert len(body["metadata"]["user_id"]) == 64
     assert outcomes(losses) == [warned("user")]
@@ -925,6 +977,11 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
         [refused("tools[0].container")],
     ),
     (
+        Tool("c", "code-execution", hosted=Hosted(max_uses=2)),
+        [{"type": "code_execution_20250825", "name": "code_execution"}],
+        [refused("tools[0].hosted.max_uses")],
+    ),
+    (
         Tool("w", "web-fetch", hosted=Hosted(location=Raw(b"{}"))),
         [{"type": "web_fetch_20250910", "name": "web_fetch"}],
         [refused("tools[0].hosted.location")],
@@ -941,7 +998,7 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("tool", "sent", "losses"), DECLARED)
-def test_a_tool_of_another_dialect_is_written(
+def test_a_tool_of_another_dialect_is_rendered(
     tool: Tool, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(tools=(tool,)))
@@ -957,7 +1014,7 @@ def test_a_tool_of_another_dialect_is_written(
         ({"require_approval": "always"}, [refused("tools[0].require_approval")]),
     ],
 )
-def test_a_remote_server_runs_without_approval(
+def test_tools_of_an_mcp_server_run_without_approval(
     approval: Object, loss: list[tuple[str, str]]
 ) -> None:
     hosted = Hosted(
@@ -967,6 +1024,12 @@ def test_a_remote_server_runs_without_approval(
     body, losses = written(other(tools=(tool,)))
     assert body == {**BARE, "tools": [TOOLSET], "mcp_servers": [SERVER]}
     assert outcomes(losses) == loss
+
+
+def test_an_mcp_server_without_an_allowlist_offers_all_its_tools() -> None:
+    hosted = Hosted(server_label="s", server_url="https://a")
+    body, _ = written(other(tools=(Tool("s", "mcp", hosted=hosted),)))
+    assert body["tools"] == [{"type": "mcp_toolset", "mcp_server_name": "s"}]
 
 
 TOOLS = (Tool("f", parameters=raw(SCHEMA)), Tool("g", parameters=raw(SCHEMA)))
@@ -1009,7 +1072,7 @@ def test_only_the_allowed_tools_are_declared() -> None:
     assert outcomes(losses) == [adapted("tools[0]"), warned("tool_choice.allowed")]
 
 
-def test_a_hosted_tool_can_be_chosen_if_it_is_mapped() -> None:
+def test_a_hosted_tool_that_messages_has_can_be_forced() -> None:
     tools = (Tool("s", "web-search"),)
     body, losses = written(
         other(tools=tools, tool_choice=ToolChoice("required", kind="web-search"))
@@ -1109,6 +1172,16 @@ CONTENTS: list[tuple[AnyContent, list[Object], list[tuple[str, str]]]] = [
         [],
     ),
     (
+        FileContent("text/plain", b64encode(b"a").decode()),
+        [
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "a"},
+            }
+        ],
+        [],
+    ),
+    (
         FileContent("text/csv", b64encode(b"a,b").decode()),
         [
             {
@@ -1132,7 +1205,7 @@ CONTENTS: list[tuple[AnyContent, list[Object], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("content", "sent", "losses"), CONTENTS)
-def test_a_content_of_another_dialect_is_written(
+def test_a_content_of_another_dialect_is_rendered(
     content: AnyContent, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
     assert block(content) == (sent, losses)
@@ -1142,14 +1215,14 @@ CALL = CallContent("call.1", "f", '{"a":1}')
 ANSWER = ResultContent("call.1", (TextContent("x"),))
 
 
-def test_trap_09_an_id_is_spelled_the_same_in_the_call_and_in_its_result() -> None:
+def test_trap_09_a_call_and_its_result_get_the_same_new_id() -> None:
     messages, losses = said(USER, assistant(CALL), results(ANSWER))
     spelled = messages[1]["content"][0]["id"]
     assert spelled == messages[2]["content"][0]["tool_use_id"] == "call_1_" + spelled[-8:]
     assert losses == [adapted("messages[1].content[0].id"), adapted("messages[2].content[0].id")]
 
 
-def test_a_name_is_spelled_the_same_wherever_it_stands() -> None:
+def test_a_renamed_tool_has_its_new_name_everywhere() -> None:
     long = "n" * 100
     request = other(
         USER,
@@ -1216,7 +1289,7 @@ def test_arguments_of_another_dialect_become_an_object(
     assert found == losses
 
 
-def test_trap_11_results_stand_first_and_together() -> None:
+def test_trap_11_results_are_first_and_together() -> None:
     calls = assistant(CallContent("a", "f", "{}"), CallContent("b", "f", "{}"))
     messages, losses = said(
         USER,
@@ -1251,7 +1324,7 @@ def test_trap_12_an_image_in_a_result_stays_an_image() -> None:
     assert losses == []
 
 
-def test_trap_13_a_failed_result_says_so() -> None:
+def test_trap_13_a_failed_result_is_an_error() -> None:
     answer = ResultContent("a", (TextContent("no"),), is_error=True)
     messages, losses = said(USER, assistant(CallContent("a", "f", "{}")), results(answer))
     assert messages[2]["content"] == [
@@ -1260,7 +1333,7 @@ def test_trap_13_a_failed_result_says_so() -> None:
     assert losses == []
 
 
-def test_equal_roles_become_one_message() -> None:
+def test_neighbours_of_one_role_become_one_message() -> None:
     messages, losses = said(USER, Message("user", (TextContent("you"),)))
     assert messages == [
         {
@@ -1271,7 +1344,7 @@ def test_equal_roles_become_one_message() -> None:
     assert losses == []
 
 
-def test_a_turn_without_words_is_left_out() -> None:
+def test_an_empty_message_is_left_out() -> None:
     messages, losses = said(USER, assistant(TextContent(""), TextContent(" ")), USER)
     assert [message["role"] for message in messages] == ["user"]
     assert losses == [adapted("messages[1].content[1]")]
@@ -1292,7 +1365,7 @@ def test_leading_instructions_are_a_block_each() -> None:
     assert outcomes(losses) == [adapted("messages[1].role")]
 
 
-def test_instructions_are_text() -> None:
+def test_instructions_that_are_not_text_are_refused() -> None:
     system = Message("system", (ImageContent(url="u"), TextContent("\n")))
     body, losses = written(other(system, USER))
     assert "system" not in body
@@ -1302,19 +1375,19 @@ def test_instructions_are_text() -> None:
     ]
 
 
-def test_a_call_of_a_kind_that_only_its_origin_runs_is_refused() -> None:
+def test_a_call_of_a_kind_that_messages_does_not_have_is_refused() -> None:
     shell = CallContent("a", "shell", "{}", kind="local_shell_call")
     _, losses = said(USER, assistant(shell), results(ResultContent("a")))
     assert refused("messages[1].content[0]") in losses
 
 
-def test_instructions_without_words_are_left_out() -> None:
+def test_blank_instructions_are_left_out() -> None:
     body, losses = written(other(USER, instructions=" "))
     assert body == BARE
     assert outcomes(losses) == [adapted("instructions")]
 
 
-def test_instructions_alone_are_a_text() -> None:
+def test_instructions_alone_are_a_string() -> None:
     body, losses = written(other(USER, instructions="first"))
     assert (body["system"], losses) == ("first", [])
 
@@ -1325,7 +1398,7 @@ def test_trap_20_late_instructions_stay_where_they_are() -> None:
     assert losses == [adapted("messages[1].role")]
 
 
-def test_late_instructions_are_told_by_the_user_where_the_host_takes_none() -> None:
+def test_late_instructions_become_user_text_if_the_host_rejects_them() -> None:
     calls = assistant(CallContent("a", "f", "{}"))
     messages, losses = said(USER, calls, results(ResultContent("a")), LATE, USER, late_system=False)
     assert messages[2]["content"] == [
@@ -1336,7 +1409,7 @@ def test_late_instructions_are_told_by_the_user_where_the_host_takes_none() -> N
     assert losses == [warned("messages[3]")]
 
 
-def test_late_instructions_in_this_dialect_are_folded_too_where_the_host_takes_none() -> None:
+def test_late_instructions_of_this_dialect_become_user_text_too_if_the_host_rejects_them() -> None:
     body = {**BARE, "messages": [HI, {"role": "system", "content": "a"}]}
     sent, losses = written(parse(body).request, quirks(late_system=False))
     told = "<system-instruction>\na\n</system-instruction>"
@@ -1344,18 +1417,18 @@ def test_late_instructions_in_this_dialect_are_folded_too_where_the_host_takes_n
     assert outcomes(losses) == [warned("messages[1]")]
 
 
-def test_a_conversation_that_ends_with_the_assistant_is_kept_only_in_this_dialect() -> None:
+def test_only_a_request_of_this_dialect_may_end_with_the_assistant() -> None:
     prefill = [HI, {"role": "assistant", "content": "I"}]
     assert written(parse({**BARE, "messages": prefill}).request)[1] == []
     _, losses = said(USER, assistant(TextContent("I")))
     assert losses == [refused("messages[1]")]
 
 
-def test_nothing_to_answer_is_refused() -> None:
+def test_a_request_without_messages_is_refused() -> None:
     assert said(Message("system", (TextContent("a"),)))[1] == [refused("messages")]
 
 
-def test_what_the_assistant_showed_is_shown_by_the_user() -> None:
+def test_images_of_the_assistant_move_to_the_user() -> None:
     shown = assistant(TextContent("see"), ImageContent("image/png", "AAAA"))
     messages, losses = said(USER, shown, USER)
     assert messages[1:] == [
@@ -1368,13 +1441,14 @@ def test_what_the_assistant_showed_is_shown_by_the_user() -> None:
     assert losses == [warned("messages[1].content[1]")]
 
 
-def test_names_refusals_and_what_others_executed_are_told_as_lost() -> None:
+def test_names_refusals_and_tools_that_other_hosts_ran_are_losses() -> None:
     messages, losses = said(
         Message("user", (TextContent("hi"),), name="ann"),
         assistant(
             TextContent("no", refusal=True),
             CallContent("s", "search", "{}", kind="web_search_call", provider_executed=True),
             OpaqueContent("openai-responses", "web_search_call_x", Raw(b"{}")),
+            ResultContent("s", (TextContent("found"),)),
         ),
         USER,
     )
@@ -1384,6 +1458,7 @@ def test_names_refusals_and_what_others_executed_are_told_as_lost() -> None:
         warned("messages[1].content[0].refusal"),
         warned("messages[1].content[1]"),
         warned("messages[1].content[2]"),
+        warned("messages[1].content[3]"),
     ]
 
 
@@ -1424,13 +1499,13 @@ LOST = [warned("messages[1].content[0]")]
         (ReasoningContent("a", signature=""), Context(), []),
     ],
 )
-def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
+def test_traps_01_and_02_a_signature_goes_back_to_its_origin_only(
     content: ReasoningContent, context: Context, sent: list[Object]
 ) -> None:
     assert thought(content, context) == (sent, [] if sent else LOST)
 
 
-def test_trap_03_the_proof_of_another_origin_comes_back_out_of_its_envelope() -> None:
+def test_trap_03_the_signature_of_another_origin_is_unwrapped() -> None:
     proof = ReasoningState(encrypted="e", item_id="rs_1")
     envelope = wrap(Envelope("openai-responses", "m", proof))
     history = [
@@ -1451,7 +1526,7 @@ def test_trap_03_the_proof_of_another_origin_comes_back_out_of_its_envelope() ->
     assert outcomes(losses) == LOST
 
 
-def test_what_is_lost_in_one_turn_leaves_all_else_in_its_own_bytes() -> None:
+def test_a_loss_in_one_message_leaves_all_other_bytes_unchanged() -> None:
     envelope = wrap(Envelope("openai-responses", "m", ReasoningState(encrypted="e")))
     foreign = {"type": "thinking", "thinking": "a", "signature": envelope}
     body = {
@@ -1469,7 +1544,7 @@ def test_what_is_lost_in_one_turn_leaves_all_else_in_its_own_bytes() -> None:
     assert outcomes(losses) == [warned("messages[2].content[0]")]
 
 
-def test_a_model_with_a_budget_does_not_think_when_its_envelope_had_to_go() -> None:
+def test_thinking_with_a_budget_is_disabled_if_the_thinking_before_a_call_is_dropped() -> None:
     envelope = wrap(Envelope("openai-responses", "m", ReasoningState(encrypted="e")))
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     body = {
@@ -1511,7 +1586,7 @@ def test_the_signature_of_a_call_comes_out_of_the_block_before_it() -> None:
     assert outcomes(losses) == [adapted("messages[1].content[1].signature")]
 
 
-def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
+def test_a_wrapped_signature_of_this_origin_is_sent_unwrapped() -> None:
     envelope = wrap(Envelope(NAME, "m", ReasoningState(redacted="d")))
     history = [
         HI,
@@ -1523,7 +1598,7 @@ def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
     assert losses == []
 
 
-def test_thinking_that_nobody_signs_goes_back_only_to_a_host_that_takes_it() -> None:
+def test_unsigned_thinking_is_sent_only_to_a_host_that_accepts_it() -> None:
     history = [
         HI,
         {
@@ -1540,7 +1615,7 @@ def test_thinking_that_nobody_signs_goes_back_only_to_a_host_that_takes_it() -> 
     assert written(parse(body).request, quirks(unsigned_thinking=True)) == (body, [])
 
 
-def test_without_the_thinking_of_its_calls_a_model_with_a_budget_does_not_think() -> None:
+def test_thinking_with_a_budget_is_disabled_for_calls_of_another_upstream() -> None:
     calls = assistant(ReasoningContent("a", origin="x", signature="s"), CallContent("a", "f", "{}"))
     request = other(
         USER,
@@ -1554,7 +1629,7 @@ def test_without_the_thinking_of_its_calls_a_model_with_a_budget_does_not_think(
     assert warned("reasoning") in outcomes(losses)
 
 
-def test_a_model_with_a_budget_thinks_on_if_its_thinking_is_there() -> None:
+def test_thinking_with_a_budget_stays_enabled_if_the_thinking_before_a_call_is_there() -> None:
     calls = assistant(
         ReasoningContent("a", origin=NAME, signature="s"), CallContent("a", "f", "{}")
     )
@@ -1570,7 +1645,7 @@ def test_a_model_with_a_budget_thinks_on_if_its_thinking_is_there() -> None:
     assert losses == []
 
 
-def test_a_model_that_thinks_with_a_budget_cannot_be_forced_to_call() -> None:
+def test_a_tool_cannot_be_forced_while_thinking_has_a_budget() -> None:
     request = other(
         tools=TOOLS,
         tool_choice=ToolChoice("required"),
@@ -1588,7 +1663,7 @@ ALTERNATING = {"user": "assistant", "assistant": "user"}
 
 @QUICK
 @given(body=requests_gemini.bodies())
-def test_whatever_another_dialect_asks_becomes_a_legal_conversation(body: Object) -> None:
+def test_a_request_of_another_dialect_becomes_a_legal_conversation(body: Object) -> None:
     request = GENERATE_CONTENT.parse(json.dumps(body).encode(), Context()).request
     sent, losses = written(request)
     roles = [message["role"] for message in sent["messages"]]
@@ -1635,7 +1710,7 @@ ASKED: Object = {
 }
 
 
-def test_what_the_official_client_asks_is_read_and_goes_out_as_it_came() -> None:
+def test_a_request_of_the_official_client_is_parsed_and_rendered_as_it_came() -> None:
     with (
         listening() as (url, asked),
         anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
@@ -1660,7 +1735,7 @@ def exhaust(value: object) -> None:
 
 @FEW
 @given(body=requests_gemini.bodies())
-def test_what_is_written_for_others_fits_the_official_shapes(body: Object) -> None:
+def test_a_request_of_another_dialect_fits_the_official_types(body: Object) -> None:
     request = GENERATE_CONTENT.parse(json.dumps(body).encode(), Context()).request
     sent, _ = written(msgspec.structs.replace(request, model="m"))
     exhaust(SHAPE.validate_python(sent))

@@ -182,7 +182,7 @@ def test_items_stand_in_the_order_of_their_announcement() -> None:
     assert response.items == (call, text, lone, approval, result, source, file, opaque)
 
 
-def test_a_text_item_has_all_that_its_start_and_end_told() -> None:
+def test_a_text_item_has_all_of_its_start_and_end() -> None:
     start = TextStart("t", item_id="msg_1", phase="final", refusal=True, extra=Raw(b"1"))
     end = TextEnd("t", annotations=(Raw(b"{}"),), signature="s", origin="o", extra=Raw(b"2"))
     item = TextItem("t", "x", True, "msg_1", "final", (Raw(b"{}"),), "s", "o", Raw(b"2"))
@@ -192,7 +192,7 @@ def test_a_text_item_has_all_that_its_start_and_end_told() -> None:
     assert folded(start, TextDelta("t", "x"), plain).items == (first,)
 
 
-def test_a_reasoning_item_has_all_that_its_start_and_end_told() -> None:
+def test_a_reasoning_item_has_all_of_its_start_and_end() -> None:
     start = ReasoningStart("r", "summary", item_id="rs_1", extra=Raw(b"1"))
     end = ReasoningEnd("r", "s", "e", "r", "o", extra=Raw(b"2"))
     item = ReasoningItem("r", "x", "summary", "rs_1", "s", "e", "r", "o", Raw(b"2"))
@@ -282,7 +282,7 @@ def test_a_failed_response_invalidates_client_calls_but_not_provider_executed_on
     assert response.error == Failure("upstream", "no", "c", 500, True)
 
 
-def test_the_finish_tells_the_reason_and_the_last_word_on_the_model() -> None:
+def test_the_finish_has_the_reason_and_the_final_model() -> None:
     finish = Finish("stop", raw_reason="end", model="m-2", stop_sequence="###", usage=Usage(1))
     assert folded(METADATA, finish) == Response(
         "resp_1",
@@ -346,16 +346,16 @@ def test_the_fold_is_the_same_however_often_it_is_read(stream: list[Part]) -> No
 # Usage
 
 
-def told(usage: Usage | None) -> dict[str, Any]:
+def present(usage: Usage | None) -> dict[str, Any]:
     fields = msgspec.structs.asdict(usage) if usage else {}
     return {key: value for key, value in fields.items() if value is not None}
 
 
 @QUICK
 @given(first=USAGE, second=USAGE)
-def test_per_field_the_last_usage_told_wins(first: Usage | None, second: Usage | None) -> None:
+def test_per_field_the_last_usage_wins(first: Usage | None, second: Usage | None) -> None:
     both = merged(first, second)
-    assert told(both) == {**told(first), **told(second)}
+    assert present(both) == {**present(first), **present(second)}
     assert (both is None) == (first is None and second is None)
     assert (
         folded(msgspec.structs.replace(METADATA, usage=first), Finish("stop", usage=second)).usage

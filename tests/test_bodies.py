@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.errors import BadRequest
-from weft.gateway.bodies import ClientGone, Shape, check, read
-from weft.gateway.doors import Shut
+from weft.gateway.auth import HttpRejection
+from weft.gateway.bodies import JsonLimits, RequestAborted, check, read
 from weft.large_json import SLICE
 
-SHAPE = Shape(depth=5, object_keys=4, array_items=6)
+SHAPE = JsonLimits(depth=5, object_keys=4, array_items=6)
 LEAVES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text('"\\[]{},', max_size=5)
 KEYS = st.text(max_size=3)
 VALUES = st.recursive(
@@ -61,7 +61,7 @@ def test_where_a_slice_ends_changes_nothing(value: object, shift: int, text: str
         found = []
         for body in (b"[%b]" % inner, b'["%b",%b]' % (filler, inner)):
             try:
-                check(body, Shape(depth=6, object_keys=4, array_items=7))
+                check(body, JsonLimits(depth=6, object_keys=4, array_items=7))
                 found.append("")
             except BadRequest as problem:
                 found.append(problem.reason)
@@ -70,12 +70,12 @@ def test_where_a_slice_ends_changes_nothing(value: object, shift: int, text: str
 
 def test_the_number_of_all_values_has_a_limit() -> None:
     inner = b"[" + b",".join([b"[]"] * 90_000) + b"]"
-    check(b"[%b]" % b",".join([inner] * 5), Shape())
+    check(b"[%b]" % b",".join([inner] * 5), JsonLimits())
     with pytest.raises(BadRequest, match="more than 1000000 values"):
-        check(b"[%b]" % b",".join([inner] * 6), Shape())
-    check(b"[%b]" % b",".join([b"1"] * 10), Shape(values=10))
+        check(b"[%b]" % b",".join([inner] * 6), JsonLimits())
+    check(b"[%b]" % b",".join([b"1"] * 10), JsonLimits(values=10))
     with pytest.raises(BadRequest, match="more than 10 values"):
-        check(b"[%b]" % b",".join([b"1"] * 11), Shape(values=10))
+        check(b"[%b]" % b",".join([b"1"] * 11), JsonLimits(values=10))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def piece(body: bytes, more: bool = False) -> dict[str, Any]:
 def test_a_body_is_read_to_its_end_and_no_further_than_the_limit() -> None:
     assert received(piece(b"01234", True), piece(b"56789")) == b"0123456789"
     for messages, told in (([piece(b"01234", True), piece(b"567890")], None), ([], b"11")):
-        with pytest.raises(Shut) as shut:
+        with pytest.raises(HttpRejection) as shut:
             received(*messages, told=told)
         assert (shut.value.status, str(shut.value)) == (413, "the body is over 10 bytes")
 
 
 def test_a_client_that_leaves_is_noticed() -> None:
-    with pytest.raises(ClientGone):
+    with pytest.raises(RequestAborted):
         received(piece(b"0", True), {"type": "http.disconnect"})

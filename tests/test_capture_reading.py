@@ -15,12 +15,12 @@ from tests.strategies import QUICK
 from weft import Context, Ids, Unreadable, convert, decode_all, detect
 from weft.captures import (
     CaptureFrames,
+    CapturePiece,
     CaptureReader,
     ChoiceConverter,
     ChoiceReader,
     Detector,
     HttpHeads,
-    Piece,
 )
 from weft.dialects import DialectName
 from weft.parts import Part
@@ -45,13 +45,13 @@ def cut(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
 # Heads
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def joined(pieces: Iterable[CapturePiece]) -> list[CapturePiece]:
     """The pieces, those of one kind in a row as one."""
-    out: list[Piece] = []
+    out: list[CapturePiece] = []
     for piece in pieces:
         if out and out[-1].is_head == piece.is_head:
             before = out.pop()
-            out.append(Piece(before.offset, before.data + piece.data, piece.is_head))
+            out.append(CapturePiece(before.offset, before.data + piece.data, piece.is_head))
         else:
             out.append(piece)
     return out
@@ -74,7 +74,7 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 )
 @given(cuts=st.lists(st.integers(0, 1000), max_size=9))
 @QUICK
-def test_heads_are_told_from_bodies_in_any_pieces(
+def test_heads_are_separated_from_bodies_in_any_pieces(
     pieces: list[tuple[bytes, bool]], cuts: list[int]
 ) -> None:
     heads = HttpHeads()
@@ -163,12 +163,12 @@ def test_ids_depend_on_what_was_read_and_on_the_context() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 10, 1000])
-def test_the_dialect_is_known_with_the_first_event_that_tells_it(size: int) -> None:
+def test_the_dialect_is_known_with_the_first_event_that_shows_it(size: int) -> None:
     detector = Detector()
     raw = b": hello\n\n" + HELLO
-    told = raw.index(b"\n\n", 20) + 1
+    decided = raw.index(b"\n\n", 20) + 1
     found = [detector.feed(raw[at : at + size]) for at in range(0, len(raw), size)]
-    assert found.index("openai-chat") * size <= told <= (found.index("openai-chat") + 1) * size
+    assert found.index("openai-chat") * size <= decided <= (found.index("openai-chat") + 1) * size
 
 
 def test_a_given_dialect_needs_a_sign_of_a_stream() -> None:

@@ -57,8 +57,8 @@ def assert_legal(parts: Sequence[Part]) -> None:
 def test_the_outcome_is_the_one_the_catalogue_asks_for(capture: Capture) -> None:
     decoded, expected = capture.decode_all(), capture.expected
     assert len(decoded) == len(expected)
-    told = [outcome(one.response, want) for one, want in zip(decoded, expected, strict=True)]
-    assert told == expected
+    outcomes = [outcome(one.response, want) for one, want in zip(decoded, expected, strict=True)]
+    assert outcomes == expected
 
 
 @pytest.mark.parametrize("capture", CHAT, ids=str)

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion
 
 from tests.gateway_process import Gateway, gateway
 from tests.stores import SWIFT, ending, entry, log
-from weft.gateway.sessions import Policy, Sessions
+from weft.gateway.sessions import RetentionPolicy, Sessions
 from weft.relay.persistence import Persistence
 from weft.store.records import Entry
 from weft.store.urls import store_from_url
@@ -233,7 +233,7 @@ def rows(folder: Path, id: str) -> list[tuple[object, ...]]:
 # How long
 
 
-def kept_by(policy: Policy, folder: Path, wanted: dict[str, bool]) -> dict[str, Entry]:
+def kept_by(policy: RetentionPolicy, folder: Path, wanted: dict[str, bool]) -> dict[str, Entry]:
     """What is left of answers that ended 1, 3 and 5 days ago soon after a server started: these,
     each with whether its log is gone."""
     days = {"resp_1": 1, "resp_3": 3, "resp_5": 5}
@@ -274,7 +274,7 @@ def kept_by(policy: Policy, folder: Path, wanted: dict[str, bool]) -> dict[str, 
 def test_what_is_older_than_that_is_removed_when_a_server_starts(
     tmp_path: Path, retention: float, log_retention: float, left: dict[str, bool]
 ) -> None:
-    policy = Policy(retention=retention * 86_400, log_retention=log_retention * 86_400)
+    policy = RetentionPolicy(retention=retention * 86_400, log_retention=log_retention * 86_400)
     found = kept_by(policy, tmp_path, left)
     expected = ending(log(2))
     told = {(one.digest, one.events, one.size) for one in found.values()}

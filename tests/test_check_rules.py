@@ -6,25 +6,34 @@ else is reported, with the reason, one a line; notes need not be listed. A good 
 most notes.
 """
 
+import ast
+import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import weft
+from tests import chat
 from tests.captures import HERE
-from weft.check.engine import VIOLATIONS, Report, examine
-from weft.check.implied import IMPLIED_AT_EVENT, IMPLIED_IN_RESPONSE, deduplicate
-from weft.check.lifecycle import WIRE as LIFECYCLE
-from weft.check.rulebook import RULES, WIRES
+from weft.check.checker import VIOLATIONS, Report, examine
+from weft.check.deduplication import deduplicate
+from weft.check.rules import LIFECYCLE, SSE, WIRES, all_rules, rules_of
+from weft.dialects.rules import Rule
 from weft.errors import WeftError
 from weft.findings import Finding
 
 FOLDER = HERE / "check"
+SOURCE = Path(weft.__file__).parent
 SUFFIXES = (".sse", ".jsonl")
 KINDS = ("bad", "good")
-PROVED = {wire: rules for wire, rules in WIRES.items() if wire != LIFECYCLE}
+RULES = all_rules()
+PROVED = [wire for wire in WIRES if wire != LIFECYCLE]
 """The rules of the lifecycle are proved by the captures of `docs/findings.md`."""
 SHOWN_IN = {"sse": "openai-chat"}
 """The dialect of captures for rules that belong to none."""
@@ -68,12 +77,7 @@ def expectations(path: Path) -> list[str]:
 
 
 PROOFS = [Proof(path) for path in sorted(FOLDER.glob("*/*")) if path.suffix in SUFFIXES]
-NEEDED = [
-    f"{wire}/{rule.name}.{kind}"
-    for wire, rules in PROVED.items()
-    for rule in rules
-    for kind in KINDS
-]
+NEEDED = [f"{wire}/{name}.{kind}" for wire in PROVED for name in rules_of(wire) for kind in KINDS]
 
 
 def serious(rules: Counter[str]) -> Counter[str]:
@@ -111,10 +115,10 @@ def test_a_good_capture_breaks_no_rule(proof: Proof) -> None:
 
 
 IMPLIED = [
-    (rule, implied, here)
-    for here, table in ((True, IMPLIED_AT_EVENT), (False, IMPLIED_IN_RESPONSE))
-    for rule, rules in table.items()
-    for implied in rules
+    (id, implied, here)
+    for id, rule in RULES.items()
+    for here, ids in ((True, rule.implies_at_event), (False, rule.implies_in_response))
+    for implied in ids
 ]
 
 
@@ -152,19 +156,75 @@ def test_a_second_defect_is_not_taken_for_the_first() -> None:
         return Finding(code, event, event * 100, "")
 
     wire, lifecycle = "openai-chat/call-nameless", "lifecycle/call-nameless"
-    sorted_findings = deduplicate([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
-    assert sorted_findings.reported == [at(4, wire), at(9, lifecycle)]
-    assert sorted_findings.implied == [at(5, lifecycle)]
+    deduplicated = deduplicate([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
+    assert deduplicated.reported == [at(4, wire), at(9, lifecycle)]
+    assert deduplicated.implied == [at(5, lifecycle)]
     coerced = at(3, "lifecycle/field-coerced")
     assert deduplicate([at(2, "gemini/usage-shape"), coerced]).implied == []
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_the_rules_of_a_wire_have_different_names_and_are_all_told(wire: str) -> None:
-    rules = WIRES[wire]
-    assert len({rule.name for rule in rules}) == len(rules)
-    for rule in rules:
-        assert rule.name == rule.name.strip().lower().replace(" ", "-")
+def test_a_rule_has_a_name_of_lower_case_words_and_says_everything_in_sentences(wire: str) -> None:
+    for name, rule in rules_of(wire).items():
+        assert name == name.strip().lower().replace(" ", "-")
         assert rule.promise.endswith(".")
         assert rule.why.endswith(".")
         assert rule.example.strip()
+
+
+REPORTS = re.compile(r"_?(report|broken|once|note)\w*")
+"""The methods of validators that report a broken rule, whose name comes first."""
+
+
+@pytest.mark.parametrize("wire", PROVED)
+def test_code_reports_the_rules_that_are_listed_and_no_others(wire: str) -> None:
+    """Read from the syntax trees. The codes of the lifecycle are typed: see test_check.py."""
+    folder = SOURCE / "check" if wire == SSE else SOURCE / "dialects" / wire.replace("-", "_")
+    patterns = ("sse_lines.py",) if wire == SSE else ("validator.py", "validation/*.py")
+    nodes = [
+        node
+        for pattern in patterns
+        for path in folder.glob(pattern)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    ]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    reported = {
+        node.args[0].value
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and REPORTS.fullmatch(node.func.attr)
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert set(rules_of(wire)) - texts == set()
+    assert reported - set(rules_of(wire)) == set()
+    assert reported
+
+
+def test_a_file_with_a_key_that_no_rule_has_or_a_severity_that_is_none_is_not_loaded() -> None:
+    rule = 'severity = "error"\npromise = "A."\nwhy = "B."\nexample = "C"\n'
+    assert msgspec.toml.decode(f"[a]\n{rule}", type=dict[str, Rule])["a"].severity == "error"
+    for wrong in (f"{rule}wy = 1", rule.replace("error", "fatal"), rule.replace("why", "reason")):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.toml.decode(f"[a]\n{wrong}", type=dict[str, Rule])
+
+
+LOADED = """
+import sys
+from pathlib import Path
+import weft
+from weft.check import rules, clients
+
+raw = Path(sys.argv[1]).read_bytes()
+weft.decode_all(raw, "openai-chat")
+weft.check(raw)
+print(rules.rules_of.cache_info().currsize, clients.all_verdicts.cache_info().currsize)
+"""
+
+
+def test_decoding_and_the_check_of_a_good_stream_read_no_rules(tmp_path: Path) -> None:
+    path = tmp_path / "plain.sse"
+    path.write_bytes(chat.stream([chat.chunk({"role": "assistant", "content": "Hi"})]))
+    command: list[str | Path] = [sys.executable, "-c", LOADED, path]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"0 0\n"

@@ -102,7 +102,7 @@ READING = ("CAPTURE", "--from DIALECT", "detected", "--quiet", "Findings", "stan
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "expected"),
     [
         ("parts", [*READING, "openai-chat", "Exit: 0, or 2"]),
         ("assemble", [*READING, "openai-chat", "Exit: 0, or 2"]),
@@ -124,13 +124,13 @@ READING = ("CAPTURE", "--from DIALECT", "detected", "--quiet", "Findings", "stan
         ("demo", ["--raw", "--pace", "[default: 8.0]", "231"]),
     ],
 )
-def test_the_help_of_a_command_tells_all_it_takes_and_an_example(
-    command: str, told: list[str]
+def test_the_help_of_a_command_lists_its_options_and_an_example(
+    command: str, expected: list[str]
 ) -> None:
     done = run(command, "--help")
     assert (done.code, done.err) == (0, "")
     text = re.sub(r"-\n +", "-", done.out)  # a long line may break behind a hyphen
-    assert [word for word in told if word not in text] == []
+    assert [word for word in expected if word not in text] == []
     assert f"    weft {command} " in text
 
 
@@ -244,7 +244,7 @@ def convert_request(body: bytes, target: str, source: str = "openai-chat") -> Do
     return run("convert", "--request", "-", "--from", source, "--to", target, given=body)
 
 
-def test_a_request_is_converted_and_what_it_says_differently_is_told_line_by_line() -> None:
+def test_a_request_is_converted_and_each_difference_is_a_line() -> None:
     done = convert_request(QUESTION, "anthropic-messages")
     assert done.code == 0
     translated = weft.convert_request(QUESTION, "openai-chat", "anthropic-messages")
@@ -256,7 +256,7 @@ def test_a_request_is_converted_and_what_it_says_differently_is_told_line_by_lin
         "system": [{"type": "text", "text": "Be brief."}],
     }
     assert done.err.splitlines() == [
-        "messages[0].role: adapted: said by the system: there is no developer here",
+        "messages[0].role: adapted: sent as system: the target has no developer role",
         "seed: warned: dropped: anthropic-messages has no equivalent",
     ]
     assert convert_request(QUESTION, "openai-chat") == Done(0, QUESTION_AS_WRITTEN, ""), (
@@ -272,7 +272,7 @@ QUESTION_AS_WRITTEN = (
 
 
 @pytest.mark.parametrize(
-    ("body", "source", "target", "code", "told"),
+    ("body", "source", "target", "code", "expected"),
     [
         (
             b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"n":2}',
@@ -288,12 +288,12 @@ QUESTION_AS_WRITTEN = (
     ],
     ids=["refused", "no-request", "no-json", "to-a-stream", "from-a-stream"],
 )
-def test_a_request_that_cannot_be_converted_is_told_in_one_line(
-    body: bytes, source: str, target: str, code: int, told: str
+def test_a_request_that_cannot_be_converted_is_reported_in_one_line(
+    body: bytes, source: str, target: str, code: int, expected: str
 ) -> None:
     done = convert_request(body, target, source)
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
-    assert done.err.startswith(f"weft: {told}")
+    assert done.err.startswith(f"weft: {expected}")
 
 
 def test_a_request_does_not_tell_its_dialect() -> None:
@@ -327,10 +327,10 @@ def test_findings_are_one_line_each_on_standard_error_and_quiet_leaves_them_out(
 ) -> None:
     places = [*REPAIRS, LOST] if command[0] == "convert" else REPAIRS
     for path, given in ((str(capture), b""), ("-", CALL)):
-        told = run(*command, path, given=given)
-        assert told.err.splitlines() == [f"{path}:{place}" for place in places]
+        printed = run(*command, path, given=given)
+        assert printed.err.splitlines() == [f"{path}:{place}" for place in places]
         quiet = run(*command, path, "--quiet", given=given)
-        assert (quiet.code, quiet.out, quiet.err) == (told.code, told.out, "")
+        assert (quiet.code, quiet.out, quiet.err) == (printed.code, printed.out, "")
 
 
 def test_a_finding_is_one_line_whatever_the_stream_says() -> None:
@@ -494,40 +494,40 @@ NO_STREAM = [
 def test_an_unreadable_capture_is_one_line_with_its_place(
     name: str, command: list[str], tmp_path: Path
 ) -> None:
-    raw, told = UNREADABLE[name]
+    raw, expected = UNREADABLE[name]
     path = tmp_path / name
     path.write_bytes(raw)
-    assert run(*command, path) == Done(2, "", f"weft: {path}: {told}\n")
+    assert run(*command, path) == Done(2, "", f"weft: {path}: {expected}\n")
 
 
 @pytest.mark.parametrize("name", NO_STREAM)
-def test_what_is_no_stream_is_unreadable_even_if_its_dialect_is_told(name: str) -> None:
-    raw, told = UNREADABLE[name]
+def test_what_is_no_stream_is_unreadable_even_if_its_dialect_is_given(name: str) -> None:
+    raw, expected = UNREADABLE[name]
     done = run("parts", "-", "--from", "openai-chat", given=raw)
-    assert done == Done(2, "", f"weft: -: {told}\n")
+    assert done == Done(2, "", f"weft: -: {expected}\n")
 
 
-def test_a_stream_without_an_event_can_be_read_if_its_dialect_is_told() -> None:
+def test_a_stream_without_an_event_can_be_read_if_its_dialect_is_given() -> None:
     done = run("assemble", "-", "--from", "openai-chat", given=b": hello\n\n")
     assert (done.code, json.loads(done.out)["error"]["kind"]) == (0, "empty")
 
 
 def test_an_unreadable_standard_input_is_named_by_its_dash() -> None:
-    told = UNREADABLE["html"][1]
-    assert run("parts", "-", given=UNREADABLE["html"][0]) == Done(2, "", f"weft: -: {told}\n")
+    expected = UNREADABLE["html"][1]
+    assert run("parts", "-", given=UNREADABLE["html"][0]) == Done(2, "", f"weft: -: {expected}\n")
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
 def test_a_file_that_cannot_be_read_is_one_line(command: list[str], tmp_path: Path) -> None:
     missing = tmp_path / "missing.sse"
-    told = f"weft: {missing}: byte 0, event 0: No such file or directory\n"
-    assert run(*command, missing) == Done(2, "", told)
-    told = f"weft: {tmp_path}: byte 0, event 0: Is a directory\n"
-    assert run(*command, tmp_path) == Done(2, "", told)
+    expected = f"weft: {missing}: byte 0, event 0: No such file or directory\n"
+    assert run(*command, missing) == Done(2, "", expected)
+    expected = f"weft: {tmp_path}: byte 0, event 0: Is a directory\n"
+    assert run(*command, tmp_path) == Done(2, "", expected)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["parts"], "Error: Missing argument 'CAPTURE'."),
         (["assemble"], "Error: Missing argument 'CAPTURE'."),
@@ -543,10 +543,10 @@ def test_a_file_that_cannot_be_read_is_one_line(command: list[str], tmp_path: Pa
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], told: str) -> None:
+def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], expected: str) -> None:
     done = run(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert told in done.err
+    assert expected in done.err
     assert "Traceback" not in done.err
 
 
@@ -617,6 +617,6 @@ def test_the_demo_is_the_same_each_time() -> None:
 def test_the_demo_shows_what_came_in_what_went_out_and_what_was_found() -> None:
     done = run("demo", "--pace", "0")
     assert (done.code, done.err) == (0, "")
-    for told in ("openai-chat", "openai-responses", "call-id-repeated", "response.completed"):
-        assert told in done.out
+    for expected in ("openai-chat", "openai-responses", "call-id-repeated", "response.completed"):
+        assert expected in done.out
     assert done.lines[-1] == "231 chunks with its id in, 1 call out: run-sandbox"

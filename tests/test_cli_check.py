@@ -11,7 +11,7 @@ import pytest
 from tests import chat
 from tests.captures import HERE
 from tests.test_cli import ENVIRONMENT, HEAD, WEFT
-from weft.check.rulebook import RULES, rules_matching, selection
+from weft.check.rules import all_rules, rules_matching, selection
 from weft.errors import ClientError
 
 FIRST = chat.chunk({"role": "assistant", "content": "Hel"})
@@ -37,7 +37,7 @@ def run(
 
 
 def findings(lines: list[str]) -> list[str]:
-    """The files and rules of the lines that tell a finding."""
+    """The files and rules of the lines of findings."""
     return [
         f"{line.split(':')[0]} {line.split(': ')[1].split()[1]}"
         for line in lines
@@ -93,7 +93,7 @@ def test_a_file_whose_name_is_a_pattern_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "told"),
+    ("argument", "expected"),
     [
         ("empty", "empty: byte 0, event 0: no capture in this folder"),
         ("*.none", "*.none: byte 0, event 0: No such file or directory"),
@@ -101,21 +101,21 @@ def test_a_file_whose_name_is_a_pattern_is_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_an_argument_that_holds_nothing_is_unreadable(
-    tmp_path: Path, argument: str, told: str
+    tmp_path: Path, argument: str, expected: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.md").write_text("nothing\n")
     (tmp_path / "plain.sse").write_bytes(PLAIN)
     code, lines, err = run(argument, "plain.sse", folder=tmp_path)
-    assert (code, err) == (2, f"weft: {told}\n")
+    assert (code, err) == (2, f"weft: {expected}\n")
     assert lines[-1].startswith("1 capture checked: ")
 
 
 def test_a_capture_of_a_folder_that_cannot_be_read_is_not_skipped(tmp_path: Path) -> None:
     (tmp_path / "empty.sse").touch()
     code, _, err = run(".", folder=tmp_path)
-    told = "weft: empty.sse: byte 0, event 0: empty: there is no stream in it\n"
-    assert (code, err) == (2, told)
+    expected = "weft: empty.sse: byte 0, event 0: empty: there is no stream in it\n"
+    assert (code, err) == (2, expected)
 
 
 # Positions
@@ -185,7 +185,7 @@ def test_a_rule_that_does_not_exist_cannot_be_selected(option: str) -> None:
 
 
 def test_a_dialect_selects_its_rules_by_either_name() -> None:
-    own = [id for id in RULES if id.startswith("openai-responses/")]
+    own = [id for id in all_rules() if id.startswith("openai-responses/")]
     assert rules_matching("open-responses/") == rules_matching("openai-responses") == own
     assert rules_matching("open-responses") == own
     with pytest.raises(ClientError):

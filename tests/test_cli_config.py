@@ -48,7 +48,7 @@ def run(folder: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_settings_that_can_be_used_are_told_in_a_few_lines(tmp_path: Path) -> None:
+def test_usable_settings_are_summed_up_in_a_few_lines(tmp_path: Path) -> None:
     (tmp_path / "weft.toml").write_text(FINE)
     code, out, err = run(tmp_path, "check", ALICE="alices-key-is-a-long-one")
     assert out == (
@@ -83,7 +83,7 @@ def test_a_secret_is_never_printed(tmp_path: Path) -> None:
         assert "nobody-may-see" not in out + err
 
 
-def test_everything_that_is_wrong_is_told_with_line_and_key(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_with_its_line_and_key(tmp_path: Path) -> None:
     path = tmp_path / "other.toml"
     path.write_text("[server]\nprot = 1\n[upstreams.openai]\ndialekt = 'openai-chat'\n")
     assert run(tmp_path, "check", "--config", "other.toml", WEFT_SERVER__WORKERS="0") == (
@@ -97,7 +97,7 @@ def test_everything_that_is_wrong_is_told_with_line_and_key(tmp_path: Path) -> N
     )
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     assert run(tmp_path, "check", "--config", "weft.toml") == (
         1,
         "",

@@ -88,7 +88,7 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize("dialect", [(), ("--from", "openai-chat")], ids=["detected", "told"])
+@pytest.mark.parametrize("dialect", [(), ("--from", "openai-chat")], ids=["detected", "given"])
 @pytest.mark.parametrize("start", [b"", HEAD, b": hello\n\n"], ids=["bare", "head", "comment"])
 def test_parts_come_as_soon_as_their_event_came(start: bytes, dialect: tuple[str, ...]) -> None:
     with live("parts", "-", *dialect) as weft:
@@ -109,7 +109,7 @@ def test_json_lines_are_read_live_too() -> None:
             assert [json.loads(weft.line())["type"] for _ in expected] == expected
 
 
-def test_a_dialect_is_detected_by_the_first_event_that_tells_it() -> None:
+def test_a_dialect_is_detected_by_the_first_event_that_shows_it() -> None:
     with live("parts", "-") as weft:
         weft.write(b'event: ping\ndata: {"type":"ping"}\n\n')
         message = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}

@@ -1,4 +1,4 @@
-"""The built-in model: real bytes of every dialect, and every way to fail that hosts have."""
+"""The demo upstream: valid responses in every dialect, and every failure that hosts have."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from tests.conversations import (
     events_of,
     next_request,
 )
-from tests.strategies import JSON, QUICK, THOROUGH
+from tests.strategies import JSON, QUICK
 from weft.assembler import ReasoningItem, Response
 from weft.context import Context
 from weft.dialects import DIALECTS, DialectName
@@ -36,18 +36,17 @@ from weft.errors import UnknownDialect
 from weft.parts import Source
 from weft.upstream.base import OutgoingRequest, Timeouts, Unreachable, UpstreamConfig, endpoint
 from weft.upstream.demo import CHUNKS, DEFAULT, MODELS, DemoUpstream
-from weft.upstream.demo.schema_samples import sample
 from weft.upstream.demo.signatures import sign, verify
 from weft.upstream.demo.texts import CITED_SENTENCES, count_tokens, split_words
 
 Object = dict[str, Any]
 
 ORIGIN = "demo.example"
-QUIET = ("chat", "reasoner", "tools", "sources", "long", "slow")
+WORKING_MODELS = ("chat", "reasoner", "tools", "sources", "long", "slow")
 """Models that do nothing wrong."""
 
 WEATHER = "What is the weather in Paris for 3 days?"
-PLACE_SCHEMA = {
+WEATHER_SCHEMA = {
     "type": "object",
     "properties": {
         "city": {"type": "string"},
@@ -57,17 +56,17 @@ PLACE_SCHEMA = {
     },
     "required": ["city", "days", "unit"],
 }
-PLACED = {"city": "Paris", "days": 3, "unit": "celsius"}
+WEATHER_ARGUMENTS = {"city": "Paris", "days": 3, "unit": "celsius"}
 
 EVERY = pytest.mark.parametrize("dialect", ASKED)
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["stream", "body"])
 
 
-# Asking
+# Requests
 
 
 @dataclass(frozen=True)
-class Got:
+class Exchange:
     status: int
     headers: Mapping[str, str]
     raw: bytes
@@ -79,36 +78,36 @@ class Got:
         return one.response
 
 
-def place_of(dialect: str, url: str = "demo:", **more: Any) -> UpstreamConfig:
+def config_of(dialect: str, url: str = "demo:", **more: Any) -> UpstreamConfig:
     return UpstreamConfig("demo", dialect, url, origin=ORIGIN, models=MODELS, **more)
 
 
-async def read_all(place: UpstreamConfig, outgoing: OutgoingRequest) -> Got:
+async def read_all(config: UpstreamConfig, outgoing: OutgoingRequest) -> Exchange:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    upstream = DemoUpstream(place, sleep=sleep)
+    upstream = DemoUpstream(config, sleep=sleep)
     answer = await upstream.send(outgoing)
     reads = []
     while piece := await answer.read():
         reads.append(piece)
     assert await answer.read() == b""
     await upstream.close()
-    return Got(answer.status, answer.headers, b"".join(reads), tuple(reads), tuple(waits))
+    return Exchange(answer.status, answer.headers, b"".join(reads), tuple(reads), tuple(waits))
 
 
-def ask(place: UpstreamConfig, body: Object, model: str, *, stream: bool) -> Got:
+def send(config: UpstreamConfig, body: Object, model: str, *, stream: bool) -> Exchange:
     raw = json.dumps(body).encode()
     return asyncio.run(
-        read_all(place, OutgoingRequest(endpoint(place.dialect, model, stream), raw))
+        read_all(config, OutgoingRequest(endpoint(config.dialect, model, stream), raw))
     )
 
 
 @dataclass(frozen=True)
-class Question:
-    """One request, in the words of any dialect."""
+class DemoRequest:
+    """A request that can be written in every dialect."""
 
     model: str = "chat"
     text: str = "Tell me something."
@@ -157,61 +156,61 @@ class Question:
         return written | tool_fields(dialect, self)
 
 
-def tool_fields(dialect: str, question: Question) -> Object:
-    if not question.tools:
+def tool_fields(dialect: str, prompt: DemoRequest) -> Object:
+    if not prompt.tools:
         return {}
     tools: list[Object]
     functions: list[Object]
     declared: list[Object] = [
-        {"name": name, "description": question.description} for name in question.tools
+        {"name": name, "description": prompt.description} for name in prompt.tools
     ]
-    choice, named = question.choice, question.choice not in (None, "none", "required")
+    choice, named = prompt.choice, prompt.choice not in (None, "none", "required")
     match dialect:
         case "openai-chat":
             tools = [
-                {"type": "function", "function": {**one, "parameters": PLACE_SCHEMA}}
+                {"type": "function", "function": {**one, "parameters": WEATHER_SCHEMA}}
                 for one in declared
             ]
             chosen: Any = {"type": "function", "function": {"name": choice}} if named else choice
-            if question.allowed:
+            if prompt.allowed:
                 functions = [
-                    {"type": "function", "function": {"name": one}} for one in question.allowed
+                    {"type": "function", "function": {"name": one}} for one in prompt.allowed
                 ]
                 allowed = {"mode": "auto", "tools": functions}
                 chosen = {"type": "allowed_tools", "allowed_tools": allowed}
         case "openai-responses":
-            tools = [{"type": "function", **one, "parameters": PLACE_SCHEMA} for one in declared]
+            tools = [{"type": "function", **one, "parameters": WEATHER_SCHEMA} for one in declared]
             chosen = {"type": "function", "name": choice} if named else choice
-            if question.allowed:
-                functions = [{"type": "function", "name": one} for one in question.allowed]
+            if prompt.allowed:
+                functions = [{"type": "function", "name": one} for one in prompt.allowed]
                 chosen = {"type": "allowed_tools", "mode": "auto", "tools": functions}
         case "anthropic-messages":
-            tools = [{**one, "input_schema": PLACE_SCHEMA} for one in declared]
+            tools = [{**one, "input_schema": WEATHER_SCHEMA} for one in declared]
             words = {"none": {"type": "none"}, "required": {"type": "any"}, None: None}
             chosen = words.get(choice, {"type": "tool", "name": choice})
         case _:
-            functions = [{**one, "parametersJsonSchema": PLACE_SCHEMA} for one in declared]
+            functions = [{**one, "parametersJsonSchema": WEATHER_SCHEMA} for one in declared]
             tools = [{"functionDeclarations": functions}]
             mode = {"none": "NONE", None: "AUTO"}.get(choice, "ANY")
             config: Object = {"mode": mode}
-            names = [choice] if named else list(question.allowed)
+            names = [choice] if named else list(prompt.allowed)
             config |= {"allowedFunctionNames": names} if names else {}
             return {"tools": tools, "toolConfig": {"functionCallingConfig": config}}
     return {"tools": tools, **({"tool_choice": chosen} if chosen else {})}
 
 
-def asked(dialect: str, question: Question, url: str = "demo:", **more: Any) -> Got:
-    place = place_of(dialect, url, **more)
-    return ask(place, question.body(dialect), question.model, stream=question.stream)
+def exchange(dialect: str, prompt: DemoRequest, url: str = "demo:", **more: Any) -> Exchange:
+    config = config_of(dialect, url, **more)
+    return send(config, prompt.body(dialect), prompt.model, stream=prompt.stream)
 
 
-def answered(dialect: DialectName, question: Question) -> Response:
-    got = asked(dialect, question)
+def response_to(dialect: DialectName, prompt: DemoRequest) -> Response:
+    got = exchange(dialect, prompt)
     assert got.status == 200, got.raw
     return got.response(dialect)
 
 
-def meant(response: Response) -> Object:
+def essence(response: Response) -> Object:
     """What a response says, without the ids that differ from one to the next."""
     thoughts = [item for item in response.items if isinstance(item, ReasoningItem)]
     sources = [item for item in response.items if isinstance(item, Source)]
@@ -227,46 +226,48 @@ def meant(response: Response) -> Object:
     }
 
 
-# What it sends
+# Responses
 
 
 @STREAMED
 @EVERY
-@pytest.mark.parametrize("model", QUIET)
-def test_what_it_sends_breaks_no_rule_of_its_wire(
+@pytest.mark.parametrize("model", WORKING_MODELS)
+def test_a_response_breaks_no_rule_of_its_dialect(
     model: str, dialect: DialectName, stream: bool
 ) -> None:
     tools = ("get_weather", "get_time") if model in ("reasoner", "tools") else ()
-    got = asked(dialect, Question(model, WEATHER, stream, tools=tools))
+    got = exchange(dialect, DemoRequest(model, WEATHER, stream, tools=tools))
     assert got.status == 200
     assert got.headers["content-type"] == ("text/event-stream" if stream else "application/json")
     assert weft.check(got.raw, dialect) == []
 
 
 @EVERY
-@pytest.mark.parametrize("model", QUIET)
-def test_a_stream_and_a_body_say_the_same(model: str, dialect: DialectName) -> None:
-    question = Question(model, WEATHER, tools=("get_weather", "get_time"))
-    body = replace(question, stream=False)
-    assert meant(answered(dialect, question)) == meant(answered(dialect, body))
+@pytest.mark.parametrize("model", WORKING_MODELS)
+def test_a_stream_and_a_body_give_the_same_response(model: str, dialect: DialectName) -> None:
+    prompt = DemoRequest(model, WEATHER, tools=("get_weather", "get_time"))
+    body = replace(prompt, stream=False)
+    assert essence(response_to(dialect, prompt)) == essence(response_to(dialect, body))
 
 
 @EVERY
 @pytest.mark.parametrize("model", sorted({*MODELS} - {"stall"}))
-def test_equal_requests_are_answered_with_equal_bytes(model: str, dialect: str) -> None:
-    question = Question(model, WEATHER, tools=("get_weather",))
-    assert asked(dialect, question) == asked(dialect, question)
+def test_equal_requests_get_equal_bytes(model: str, dialect: str) -> None:
+    prompt = DemoRequest(model, WEATHER, tools=("get_weather",))
+    assert exchange(dialect, prompt) == exchange(dialect, prompt)
 
 
 @EVERY
 def test_another_request_has_other_ids(dialect: DialectName) -> None:
-    one, other = (asked(dialect, Question(text=text)).response(dialect) for text in ("a", "b"))
+    one, other = (
+        exchange(dialect, DemoRequest(text=text)).response(dialect) for text in ("a", "b")
+    )
     assert one.id != other.id
 
 
 @EVERY
-def test_chat_says_what_it_is_and_what_it_was_asked(dialect: DialectName) -> None:
-    response = answered(dialect, Question(text="Hello, who are you?\nReally?"))
+def test_chat_says_what_it_is_and_quotes_the_message(dialect: DialectName) -> None:
+    response = response_to(dialect, DemoRequest(text="Hello, who are you?\nReally?"))
     assert response.text.startswith("Hello! I am the demo model of Weft: a script")
     assert "\n> Hello, who are you?\n> Really?\n" in response.text
     assert f"`{dialect}`" in response.text
@@ -275,7 +276,7 @@ def test_chat_says_what_it_is_and_what_it_was_asked(dialect: DialectName) -> Non
 
 
 def test_a_long_message_is_quoted_in_part() -> None:
-    response = answered(CHAT, Question(text="word " * 1000))
+    response = response_to(CHAT, DemoRequest(text="word " * 1000))
     (quotation,) = [line for line in response.text.splitlines() if line.startswith("> ")]
     assert quotation.endswith("word …")
     assert len(quotation) < 210
@@ -283,7 +284,7 @@ def test_a_long_message_is_quoted_in_part() -> None:
 
 @EVERY
 def test_usage_counts_words(dialect: DialectName) -> None:
-    response = answered(dialect, Question("reasoner", "one two three"))
+    response = response_to(dialect, DemoRequest("reasoner", "one two three"))
     usage = response.usage
     assert usage is not None
     assert usage.input_tokens == 4
@@ -293,8 +294,8 @@ def test_usage_counts_words(dialect: DialectName) -> None:
 
 
 @EVERY
-def test_sources_stand_where_their_sentences_are(dialect: DialectName) -> None:
-    response = answered(dialect, Question("sources"))
+def test_sources_have_the_positions_of_their_sentences(dialect: DialectName) -> None:
+    response = response_to(dialect, DemoRequest("sources"))
     sources = [item for item in response.items if isinstance(item, Source)]
     cited = [
         one.raw if one.start is None else response.text[one.start : one.end] for one in sources
@@ -306,7 +307,7 @@ def test_sources_stand_where_their_sentences_are(dialect: DialectName) -> None:
 
 @EVERY
 def test_long_is_about_two_thousand_words(dialect: DialectName) -> None:
-    assert 1900 < len(answered(dialect, Question("long")).text.split()) < 2100
+    assert 1900 < len(response_to(dialect, DemoRequest("long")).text.split()) < 2100
 
 
 # Limits
@@ -316,11 +317,11 @@ def test_long_is_about_two_thousand_words(dialect: DialectName) -> None:
 @EVERY
 @pytest.mark.parametrize("model", ["long", "chat", "reasoner"])
 @pytest.mark.parametrize("limit", [1, 16, 50])
-def test_an_answer_ends_at_the_limit_of_tokens(
+def test_a_response_ends_at_the_token_limit(
     dialect: DialectName, stream: bool, model: str, limit: int
 ) -> None:
-    got = asked(dialect, Question(model, stream=stream, limit=limit))
-    response, whole = got.response(dialect), answered(dialect, Question(model))
+    got = exchange(dialect, DemoRequest(model, stream=stream, limit=limit))
+    response, whole = got.response(dialect), response_to(dialect, DemoRequest(model))
     said = response.reasoning + response.text
     count = len(response.reasoning.split()) + len(response.text.split())
     assert weft.check(got.raw, dialect) == []
@@ -332,24 +333,24 @@ def test_an_answer_ends_at_the_limit_of_tokens(
 
 
 @EVERY
-def test_reasoning_that_was_cut_is_proven_as_far_as_it_came(dialect: DialectName) -> None:
-    response = answered(dialect, Question("reasoner", limit=10))
+def test_truncated_reasoning_has_a_valid_signature(dialect: DialectName) -> None:
+    response = response_to(dialect, DemoRequest("reasoner", limit=10))
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
     assert verify(thought.signature or thought.encrypted or "", thought.text)
     assert (len(thought.text.split()), response.text) == (7, "")
 
 
 @EVERY
-def test_a_call_that_does_not_fit_is_not_made(dialect: DialectName) -> None:
-    response = answered(dialect, Question("tools", WEATHER, tools=("get_weather",), limit=1))
+def test_a_call_that_exceeds_the_token_limit_is_not_made(dialect: DialectName) -> None:
+    response = response_to(dialect, DemoRequest("tools", WEATHER, tools=("get_weather",), limit=1))
     assert (response.tool_calls, response.finish_reason) == ((), "length")
 
 
 @STREAMED
 @pytest.mark.parametrize("dialect", [CHAT, MESSAGES, GEMINI])  # Responses has no such field
-def test_an_answer_ends_before_a_stop_sequence(dialect: DialectName, stream: bool) -> None:
-    question = Question("sources", stream=stream, stop=("UTF-8", "JSON"))
-    response = answered(dialect, question)
+def test_a_response_ends_before_a_stop_sequence(dialect: DialectName, stream: bool) -> None:
+    prompt = DemoRequest("sources", stream=stream, stop=("UTF-8", "JSON"))
+    response = response_to(dialect, prompt)
     assert response.text == CITED_SENTENCES[0][0] + " Each event holds "
     assert response.finish_reason == "stop"
     assert response.stop_sequence == ("JSON" if dialect == MESSAGES else None)
@@ -361,39 +362,39 @@ def test_an_answer_ends_before_a_stop_sequence(dialect: DialectName, stream: boo
 
 @EVERY
 @pytest.mark.parametrize(
-    ("question", "called"),
+    ("prompt", "called"),
     [
-        (Question(text=WEATHER, tools=("get_time", "get_weather")), ["get_weather"]),
-        (Question(text="Use get_time now", tools=("get_weather", "get_time")), ["get_time"]),
-        (Question(text="Sing", tools=("get_weather", "get_time")), []),
+        (DemoRequest(text=WEATHER, tools=("get_time", "get_weather")), ["get_weather"]),
+        (DemoRequest(text="Use get_time now", tools=("get_weather", "get_time")), ["get_time"]),
+        (DemoRequest(text="Sing", tools=("get_weather", "get_time")), []),
         (
-            Question(text="Forecasts of rain?", tools=("a",), description="The forecast: rain."),
+            DemoRequest(text="Forecasts of rain?", tools=("a",), description="The forecast: rain."),
             ["a"],
         ),
-        (Question(text=WEATHER, tools=("get_weather",), choice="none"), []),
-        (Question(text="Sing", tools=("a", "b"), choice="required"), ["a"]),
-        (Question(text="Sing", tools=("a", "b"), choice="b"), ["b"]),
+        (DemoRequest(text=WEATHER, tools=("get_weather",), choice="none"), []),
+        (DemoRequest(text="Sing", tools=("a", "b"), choice="required"), ["a"]),
+        (DemoRequest(text="Sing", tools=("a", "b"), choice="b"), ["b"]),
         (
-            Question(text=WEATHER, tools=("get_weather", "get_time"), choice="get_time"),
+            DemoRequest(text=WEATHER, tools=("get_weather", "get_time"), choice="get_time"),
             ["get_time"],
         ),
-        (Question(text=WEATHER, tools=("get_weather", "b"), allowed=("b",)), []),
-        (Question("tools", "Sing", tools=("a", "b", "c")), ["a", "b"]),
-        (Question("tools", "Sing", tools=("a",)), ["a"]),
-        (Question("tools", "Sing", tools=("a", "b"), choice="none"), []),
-        (Question("tools", "Sing", tools=("a", "b"), choice="b"), ["b"]),
-        (Question("tools", "Sing", tools=("a", "b", "c"), allowed=("b", "c")), ["b", "c"]),
-        (Question("tools", "Sing"), []),
-        (Question("reasoner", WEATHER, tools=("get_weather",)), ["get_weather"]),
+        (DemoRequest(text=WEATHER, tools=("get_weather", "b"), allowed=("b",)), []),
+        (DemoRequest("tools", "Sing", tools=("a", "b", "c")), ["a", "b"]),
+        (DemoRequest("tools", "Sing", tools=("a",)), ["a"]),
+        (DemoRequest("tools", "Sing", tools=("a", "b"), choice="none"), []),
+        (DemoRequest("tools", "Sing", tools=("a", "b"), choice="b"), ["b"]),
+        (DemoRequest("tools", "Sing", tools=("a", "b", "c"), allowed=("b", "c")), ["b", "c"]),
+        (DemoRequest("tools", "Sing"), []),
+        (DemoRequest("reasoner", WEATHER, tools=("get_weather",)), ["get_weather"]),
     ],
     ids=str,
 )
-def test_tools_are_called_when_they_may_be(
-    dialect: DialectName, question: Question, called: list[str]
+def test_the_tool_that_fits_the_message_and_the_choice_is_called(
+    dialect: DialectName, prompt: DemoRequest, called: list[str]
 ) -> None:
-    if question.allowed and dialect == MESSAGES:  # which has no such list: all others are left out
-        question = replace(question, tools=question.allowed, allowed=())
-    response = answered(dialect, question)
+    if prompt.allowed and dialect == MESSAGES:  # which has no such list: all others are left out
+        prompt = replace(prompt, tools=prompt.allowed, allowed=())
+    response = response_to(dialect, prompt)
     assert [one.name for one in response.tool_calls] == called
     assert response.finish_reason == ("tool-calls" if called else "stop")
     assert bool(response.text) == (not called)
@@ -408,24 +409,24 @@ def test_tools_are_called_when_they_may_be(
         (MESSAGES, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
     ],
 )
-def test_one_tool_at_a_time_where_that_is_asked(dialect: DialectName, off: Object) -> None:
-    body = Question("tools", tools=("a", "b")).body(dialect) | off
-    got = ask(place_of(dialect), body, "tools", stream=True)
+def test_one_tool_is_called_if_parallel_calls_are_off(dialect: DialectName, off: Object) -> None:
+    body = DemoRequest("tools", tools=("a", "b")).body(dialect) | off
+    got = send(config_of(dialect), body, "tools", stream=True)
     assert [one.name for one in got.response(dialect).tool_calls] == ["a"]
 
 
 @EVERY
 def test_arguments_are_taken_from_the_message(dialect: DialectName) -> None:
-    response = answered(dialect, Question("tools", WEATHER, tools=("get_weather",)))
-    assert [json.loads(one.params) for one in response.tool_calls] == [PLACED]
+    response = response_to(dialect, DemoRequest("tools", WEATHER, tools=("get_weather",)))
+    assert [json.loads(one.params) for one in response.tool_calls] == [WEATHER_ARGUMENTS]
 
 
 @pytest.mark.parametrize("dialect", [CHAT, RESPONSES])
-def test_a_tool_for_free_text_is_given_the_message(dialect: DialectName) -> None:
+def test_a_free_text_tool_gets_the_message(dialect: DialectName) -> None:
     free: Object = {"name": "shell", "description": "Runs a command."}
     tool = {"type": "custom", **({"custom": free} if dialect == CHAT else free)}
-    body = Question("tools", "ls -la").body(dialect) | {"tools": [tool]}
-    response = ask(place_of(dialect), body, "tools", stream=True).response(dialect)
+    body = DemoRequest("tools", "ls -la").body(dialect) | {"tools": [tool]}
+    response = send(config_of(dialect), body, "tools", stream=True).response(dialect)
     calls = [(one.name, one.params, one.kind, one.format) for one in response.tool_calls]
     assert calls == [("shell", "ls -la", "custom", "text")]
 
@@ -433,19 +434,19 @@ def test_a_tool_for_free_text_is_given_the_message(dialect: DialectName) -> None
 @STREAMED
 @EVERY
 @pytest.mark.parametrize("model", ["tools", "reasoner", "chat"])
-def test_a_loop_over_tools_ends_in_the_second_turn(
+def test_the_results_of_tools_are_answered_in_the_second_turn(
     model: str, dialect: DialectName, stream: bool
 ) -> None:
-    question = Question(model, WEATHER, tools=("get_weather", "get_time"))
-    first = asked(dialect, question)
+    prompt = DemoRequest(model, WEATHER, tools=("get_weather", "get_time"))
+    first = exchange(dialect, prompt)
     turn = KEPT[dialect](events_of(first.raw))
     calls = calls_in(turn, dialect)
     results = [(id, name, f"It is fine, says {name}.") for id, name, _ in calls]
-    body = question.body(dialect) | next_request(dialect, turn, *results)
+    body = prompt.body(dialect) | next_request(dialect, turn, *results)
     body |= {} if dialect == GEMINI else {"model": model, "stream": stream, "max_tokens": 9999}
     if dialect == RESPONSES:
         del body["max_tokens"]
-    got = ask(place_of(dialect), body, model, stream=stream)
+    got = send(config_of(dialect), body, model, stream=stream)
     assert got.status == 200, got.raw
     response = got.response(dialect)
     assert (response.tool_calls, response.finish_reason) == ((), "stop")
@@ -455,234 +456,51 @@ def test_a_loop_over_tools_ends_in_the_second_turn(
     assert weft.check(got.raw, dialect) == []
 
 
-def test_a_result_that_failed_is_told_so() -> None:
+def test_a_failed_result_is_mentioned() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
     failed = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True}
-    body = Question().body(MESSAGES)
+    body = DemoRequest().body(MESSAGES)
     body["messages"] += [
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [failed, {"type": "text", "text": "Go on."}]},
     ]
-    response = ask(place_of(MESSAGES), body, "chat", stream=True).response(MESSAGES)
+    response = send(config_of(MESSAGES), body, "chat", stream=True).response(MESSAGES)
     assert response.text.startswith("`look` failed:\n\n> no\n")
 
 
-def test_what_is_said_after_a_result_is_answered() -> None:
-    body = Question(text="first").body(CHAT)
+def test_a_message_after_a_result_is_answered() -> None:
+    body = DemoRequest(text="first").body(CHAT)
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     body["messages"] += [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "found"},
         {"role": "user", "content": "second"},
     ]
-    response = ask(place_of(CHAT), body, "chat", stream=True).response(CHAT)
+    response = send(config_of(CHAT), body, "chat", stream=True).response(CHAT)
     assert "> second" in response.text
     assert "found" not in response.text
 
 
 def test_files_are_mentioned() -> None:
-    body = Question().body(CHAT)
+    body = DemoRequest().body(CHAT)
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     body["messages"][0]["content"] = [{"type": "text", "text": "See"}, image]
-    response = ask(place_of(CHAT), body, "chat", stream=True).response(CHAT)
+    response = send(config_of(CHAT), body, "chat", stream=True).response(CHAT)
     assert "There was a file too." in response.text
 
 
-# Arguments and structured answers
-
-
-@pytest.mark.parametrize(
-    ("message", "field", "schema", "value"),
-    [
-        ("weather in New York today", "city", {"type": "string"}, "New York"),
-        ("I like Rome", "city", {"type": "string"}, "Rome"),
-        ("run `ls -l` please", "command", {"type": "string"}, "ls -l"),
-        ("run something", "command", {"type": "string"}, "echo hello"),
-        ('say "good day"', "words", {"type": "string"}, "good day"),
-        ("read src/weft/ids.py now", "file_path", {"type": "string"}, "src/weft/ids.py"),
-        ("write something", "path", {"type": "string"}, "weft-demo.txt"),
-        ("open https://a.example/b", "url", {"type": "string"}, "https://a.example/b"),
-        ("what is new?", "query", {"type": "string"}, "what is new?"),
-        ("", "anything", {"type": "string"}, "example"),
-        ("in 12 days", "days", {"type": "integer"}, 12),
-        ("in 12 days", "days", {"type": "integer", "maximum": 5}, 1),
-        ("at 2.5 degrees", "degrees", {"type": "number"}, 2.5),
-        ("some", "count", {"type": "integer", "minimum": 10, "multipleOf": 4}, 12),
-        ("yes", "flag", {"type": "boolean"}, True),
-        ("in fahrenheit", "unit", {"enum": ["celsius", "fahrenheit"]}, "fahrenheit"),
-        ("x", "unit", {"enum": ["celsius", "fahrenheit"]}, "celsius"),
-        ("x", "unit", {"const": 7}, 7),
-        ("x", "when", {"type": "string", "format": "date"}, "2026-01-31"),
-        ("x", "key", {"type": "string", "minLength": 10}, "examplexxx"),
-        ("x", "key", {"type": "string", "maxLength": 3}, "exa"),
-        ("x", "key", {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{3}$"}, "ABC-123"),
-        ("x", "maybe", {"type": ["null", "integer"]}, 1),
-        ("x", "maybe", {"anyOf": [{"type": "null"}, {"type": "boolean"}]}, True),
-        ("x", "list", {"type": "array", "items": {"type": "integer"}, "minItems": 2}, [1, 1]),
-        (
-            "x",
-            "list",
-            {"type": "array", "items": {"type": "integer"}, "minItems": 2, "uniqueItems": True},
-            [1, 2],
-        ),
-        ("x", "named", {"$ref": "#/$defs/flag"}, True),
-        (
-            "x",
-            "both",
-            {
-                "properties": {"a": {"const": 1}},
-                "required": ["a"],
-                "allOf": [{"properties": {"b": {"const": 2}}, "required": ["b"]}],
-            },
-            {"a": 1, "b": 2},
-        ),
-    ],
-)  # fmt: skip
-def test_arguments_fit_their_schema_and_the_message(
-    message: str, field: str, schema: Object, value: object
-) -> None:
-    whole = {
-        "type": "object",
-        "properties": {field: schema},
-        "required": [field],
-        "$defs": {"flag": {"type": "boolean"}},
-    }
-    assert sample(Raw(json.dumps(whole).encode()), message, optional=False) == {field: value}
-
-
-def flaws(value: object, schema: Object, root: Object) -> list[str]:
-    """What is wrong with a value, by the keywords that are drawn below."""
-    if "$ref" in schema:
-        return flaws(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root)
-    if "anyOf" in schema:
-        every = [flaws(value, one, root) for one in schema["anyOf"]]
-        return [] if [] in every else every[0]
-    if "enum" in schema:
-        return [] if value in schema["enum"] else [f"{value!r} is none of {schema['enum']}"]
-    types: Object = {
-        "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
-        "boolean": bool, "null": type(None),
-    }  # fmt: skip
-    if not isinstance(value, types[schema["type"]]):
-        return [f"{value!r} is no {schema['type']}"]
-    found = []
-    if isinstance(value, dict):
-        found += [f"no {name}" for name in schema.get("required", ()) if name not in value]
-        fields = schema.get("properties", {})
-        found += [f"{name} is not known" for name in value if name not in fields]
-        for name, inner in value.items():
-            found += flaws(inner, fields.get(name, {"enum": [inner]}), root)
-    if isinstance(value, list):
-        fits = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 1000)
-        found += [] if fits else [f"{len(value)} items"]
-        for inner in value:
-            found += flaws(inner, schema["items"], root)
-    if isinstance(value, str):
-        fits = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1000)
-        found += [] if fits else [f"{len(value)} characters"]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        fits = schema.get("minimum", value) <= value <= schema.get("maximum", value)
-        found += [] if fits else [f"{value} is out of range"]
-    return found
-
-
-def ranged(type: str, least: str, most: str) -> st.SearchStrategy[Object]:
-    pairs = st.tuples(st.integers(0, 8), st.integers(0, 8)).map(sorted)
-    written = pairs.map(lambda pair: {"type": type, least: pair[0], most: pair[1]})
-    return st.just({"type": type}) | written
-
-
-PLAIN: st.SearchStrategy[Object] = st.one_of(
-    st.sampled_from([{"type": "boolean"}, {"type": "null"}, {"enum": ["a", 2, None]}]),
-    ranged("string", "minLength", "maxLength"),
-    ranged("integer", "minimum", "maximum"),
-    ranged("number", "minimum", "maximum"),
-    st.just({"$ref": "#/$defs/tree"}),
-)
-
-
-def composed(inner: st.SearchStrategy[Object]) -> st.SearchStrategy[Object]:
-    names = st.sampled_from(["city", "path", "query", "count", "n"])
-    fields = st.dictionaries(names, inner, max_size=4)
-    objects = st.tuples(fields, st.booleans()).map(
-        lambda one: {
-            "type": "object",
-            "properties": one[0],
-            **({"required": list(one[0]), "additionalProperties": False} if one[1] else {}),
-        }
-    )
-    arrays = st.tuples(inner, ranged("array", "minItems", "maxItems")).map(
-        lambda one: {**one[1], "items": one[0]}
-    )
-    return (
-        objects | arrays | st.lists(inner, min_size=1, max_size=3).map(lambda one: {"anyOf": one})
-    )
-
-
-TREE = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
-    },
-    "required": ["name", "children"],
-}
-SCHEMAS = st.recursive(PLAIN, composed, max_leaves=8)
-
-
-@THOROUGH
-@given(schema=SCHEMAS, message=st.text(max_size=40), whole=st.booleans())
-def test_what_is_made_for_a_schema_satisfies_it(schema: Object, message: str, whole: bool) -> None:
-    root = {**schema, "$defs": {"tree": TREE}}
-    made = sample(Raw(json.dumps(root).encode()), message, optional=whole)
-    assert flaws(made, schema, root) == []
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"$ref": "#"},
-        {"$ref": "#/nowhere"},
-        {"$ref": 7},
-        {"allOf": [{"$ref": "#"}]},
-        {"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}, "required": ["a", "b"]},
-        {"type": "array", "items": {"$ref": "#"}, "minItems": 100},
-        {"type": "array", "minItems": 10**12},
-        {"type": "string", "minLength": 10**12},
-        {"type": "integer", "minimum": 10**400},
-        {"type": "number", "minimum": 1e300, "maximum": -1e300, "multipleOf": 0},
-        {"type": "string", "pattern": "("},
-        {"type": "string", "pattern": "^nothing like it$"},
-        {"type": "array", "items": {"type": "boolean"}, "minItems": 3, "uniqueItems": True},
-        {"type": "array", "items": {"type": "string"}, "minItems": 3, "uniqueItems": True},
-        {"type": "string", "pattern": "(a+)+$"},
-        {"type": "wrong", "required": 5, "properties": [], "enum": {}, "anyOf": 1},
-        {"enum": []},
-        {"type": "array", "items": {"const": "x" * 10_000}, "minItems": 100},
-        {"type": "array", "items": {"required": ["x" * 10_000]}, "minItems": 100},
-        True,
-        [],
-    ],
-    ids=lambda schema: str(schema)[:60],
-)
-def test_an_odd_schema_does_no_harm(schema: object) -> None:
-    made = sample(Raw(json.dumps(schema).encode()), "x", optional=True)
-    assert len(json.dumps(made)) < 100_000
-
-
-def test_a_schema_that_is_no_json_is_any_schema() -> None:
-    assert sample(Raw(b"{"), "", optional=True) == "example"
+# Structured output
 
 
 @STREAMED
 @EVERY
 @pytest.mark.parametrize("model", ["chat", "reasoner", "tools"])
-def test_an_answer_has_the_shape_that_was_asked_for(
+def test_the_answer_has_the_requested_schema(
     model: str, dialect: DialectName, stream: bool
 ) -> None:
-    question = Question(model, WEATHER, stream, schema=PLACE_SCHEMA)
-    made = json.loads(answered(dialect, question).text)
-    assert made == {**PLACED, "note": "Paris"}
+    prompt = DemoRequest(model, WEATHER, stream, schema=WEATHER_SCHEMA)
+    made = json.loads(response_to(dialect, prompt).text)
+    assert made == {**WEATHER_ARGUMENTS, "note": "Paris"}
 
 
 @pytest.mark.parametrize(
@@ -693,8 +511,8 @@ def test_an_answer_has_the_shape_that_was_asked_for(
         (GEMINI, {"generationConfig": {"responseMimeType": "application/json"}}),
     ],
 )
-def test_an_answer_is_json_where_that_is_asked(dialect: DialectName, json_mode: Object) -> None:
-    got = ask(place_of(dialect), Question().body(dialect) | json_mode, "chat", stream=True)
+def test_the_answer_is_json_in_json_mode(dialect: DialectName, json_mode: Object) -> None:
+    got = send(config_of(dialect), DemoRequest().body(dialect) | json_mode, "chat", stream=True)
     made = json.loads(got.response(dialect).text)
     assert list(made) == ["answer"]
     assert "Tell me something." in made["answer"]
@@ -704,8 +522,8 @@ def test_an_answer_is_json_where_that_is_asked(dialect: DialectName, json_mode: 
 
 
 @EVERY
-def test_reasoning_comes_with_a_proof_of_this_place(dialect: DialectName) -> None:
-    response = answered(dialect, Question("reasoner", "Think of Rome."))
+def test_reasoning_is_signed_by_this_upstream(dialect: DialectName) -> None:
+    response = response_to(dialect, DemoRequest("reasoner", "Think of Rome."))
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
     assert thought.text.startswith('The user says "Think of Rome.". I am a script')
     assert thought.signature or thought.encrypted
@@ -723,14 +541,16 @@ def test_reasoning_comes_with_a_proof_of_this_place(dialect: DialectName) -> Non
         (GEMINI, {"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}}),
     ],
 )
-def test_it_does_not_think_when_it_is_told_not_to(dialect: DialectName, off: Object) -> None:
-    got = ask(place_of(dialect), Question("reasoner").body(dialect) | off, "reasoner", stream=True)
+def test_reasoning_can_be_disabled(dialect: DialectName, off: Object) -> None:
+    got = send(
+        config_of(dialect), DemoRequest("reasoner").body(dialect) | off, "reasoner", stream=True
+    )
     assert got.status == 200
     assert got.response(dialect).reasoning == ""
 
 
 def with_reasoning(dialect: str, text: str, mark: str | None) -> Object:
-    """A request that brings a reasoning back."""
+    """A request that sends a reasoning back."""
     signed: Object = {} if mark is None else {"signature": mark}
     match dialect:
         case "openai-chat":
@@ -768,54 +588,54 @@ def with_reasoning(dialect: str, text: str, mark: str | None) -> Object:
         ("I think.", "not even base64!", 400),
     ],
 )
-def test_a_proof_that_was_not_made_here_is_refused(
+def test_a_signature_that_was_not_made_here_is_rejected(
     dialect: str, text: str, mark: str | None, status: int
 ) -> None:
-    got = ask(place_of(dialect), with_reasoning(dialect, text, mark), "reasoner", stream=False)
+    got = send(config_of(dialect), with_reasoning(dialect, text, mark), "reasoner", stream=False)
     assert got.status == status, got.raw
     if status == 400:
         assert b"its signature was not made here" in got.raw
 
 
-def test_redacted_reasoning_is_refused() -> None:
+def test_redacted_reasoning_is_rejected() -> None:
     body = with_reasoning(MESSAGES, "", None)
     body["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": sign("x")}
-    assert ask(place_of(MESSAGES), body, "reasoner", stream=False).status == 400
+    assert send(config_of(MESSAGES), body, "reasoner", stream=False).status == 400
 
 
 @pytest.mark.parametrize(
     ("signature", "status"), [(sign("x"), 200), (SKIP_SIGNATURE, 200), (None, 200), ("AAAA", 400)]
 )
-def test_the_proof_of_a_call_is_looked_at_too(signature: str | None, status: int) -> None:
+def test_the_signature_of_a_call_is_verified_too(signature: str | None, status: int) -> None:
     call: Object = {"functionCall": {"id": "c", "name": "look", "args": {}}}
     turn = [call | ({"thoughtSignature": signature} if signature else {})]
     body = next_request(GEMINI, turn, ("c", "look", "found"))
-    assert ask(place_of(GEMINI), body, "chat", stream=False).status == status
+    assert send(config_of(GEMINI), body, "chat", stream=False).status == status
 
 
 @EVERY
 @pytest.mark.parametrize("client", ASKED)
-def test_its_reasoning_comes_home_through_every_client(
+def test_signed_reasoning_comes_back_through_every_client_dialect(
     client: DialectName, dialect: DialectName
 ) -> None:
     """As a gateway does it: the answer goes to a client of another dialect, and comes back."""
     quirks = ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details"))
     context = Context(origin=ORIGIN, quirks=quirks if dialect == CHAT else None)
-    question = Question("reasoner", WEATHER, tools=("get_weather",))
-    raw = weft.convert(asked(dialect, question).raw, dialect, client, context=context)
+    prompt = DemoRequest("reasoner", WEATHER, tools=("get_weather",))
+    raw = weft.convert(exchange(dialect, prompt).raw, dialect, client, context=context)
     turn = KEPT[client](events_of(raw))
     results = [(id, name, "It is fine.") for id, name, _ in calls_in(turn, client)]
     assert len(results) == 1
-    request = json.dumps(next_request(client, turn, *results)).encode()
-    body = weft.convert_request(request, client, dialect, context=context).body
+    second = json.dumps(next_request(client, turn, *results)).encode()
+    body = weft.convert_request(second, client, dialect, context=context).body
     sent = json.loads(body) | ({} if dialect == GEMINI else {"model": "reasoner"})
-    assert any(mark in body.decode() for mark in proofs_in(dialect, question)) is True
-    got = ask(place_of(dialect), sent, "reasoner", stream=True)
+    assert any(mark in body.decode() for mark in signatures_in(dialect, prompt)) is True
+    got = send(config_of(dialect), sent, "reasoner", stream=True)
     assert got.status == 200, got.raw
 
 
-def proofs_in(dialect: DialectName, question: Question) -> list[str]:
-    items = answered(dialect, question).items
+def signatures_in(dialect: DialectName, prompt: DemoRequest) -> list[str]:
+    items = response_to(dialect, prompt).items
     found = [one.signature or one.encrypted for one in items if isinstance(one, ReasoningItem)]
     return [one for one in found if one is not None]
 
@@ -835,10 +655,10 @@ FAILING: list[tuple[str, ErrorClass]] = [
 @STREAMED
 @EVERY
 @pytest.mark.parametrize(("model", "found"), FAILING)
-def test_models_that_fail_do_so_as_their_wire_says_it(
+def test_models_that_fail_send_the_error_of_their_dialect(
     model: str, found: ErrorClass, dialect: str, stream: bool
 ) -> None:
-    got = asked(dialect, Question(model, stream=stream))
+    got = exchange(dialect, DemoRequest(model, stream=stream))
     read_error = DIALECTS[dialect].read_error
     assert read_error is not None
     error = read_error(got.status, got.raw, got.headers.get("retry-after"))
@@ -850,8 +670,8 @@ def test_models_that_fail_do_so_as_their_wire_says_it(
 
 
 @EVERY
-def test_an_unknown_model_is_told_which_there_are(dialect: str) -> None:
-    got = asked(dialect, Question("gpt-99"))
+def test_the_error_for_an_unknown_model_lists_the_models(dialect: str) -> None:
+    got = exchange(dialect, DemoRequest("gpt-99"))
     assert got.status == 404
     for model in MODELS:
         assert model in got.raw.decode()
@@ -859,28 +679,28 @@ def test_an_unknown_model_is_told_which_there_are(dialect: str) -> None:
 
 @EVERY
 def test_an_error_in_the_middle_ends_the_stream(dialect: DialectName) -> None:
-    got = asked(dialect, Question("error-midstream"))
+    got = exchange(dialect, DemoRequest("error-midstream"))
     response = got.response(dialect)
     assert got.status == 200
     assert response.error is not None
     assert "error-midstream always fails" in response.error.message
     assert response.finish_reason == "error"
-    whole = answered(dialect, Question()).text
+    whole = response_to(dialect, DemoRequest()).text
     assert 0.3 * len(whole) < len(response.text) < 0.7 * len(whole)
-    assert asked(dialect, Question("error-midstream", stream=False)).status == 500
+    assert exchange(dialect, DemoRequest("error-midstream", stream=False)).status == 500
 
 
 @EVERY
-def test_a_stream_that_is_cut_has_no_end(dialect: DialectName) -> None:
-    response = asked(dialect, Question("cut")).response(dialect)
+def test_a_cut_stream_is_truncated(dialect: DialectName) -> None:
+    response = exchange(dialect, DemoRequest("cut")).response(dialect)
     assert response.error is not None
     assert (response.error.kind, response.finish_reason) == ("truncated", "error")
     assert response.text
 
 
 @EVERY
-def test_a_body_that_is_cut_is_no_json(dialect: str) -> None:
-    got = asked(dialect, Question("cut", stream=False))
+def test_a_cut_body_is_not_json(dialect: str) -> None:
+    got = exchange(dialect, DemoRequest("cut", stream=False))
     assert got.status == 200
     with pytest.raises(ValueError, match=r"Unterminated|Expecting|Invalid"):
         json.loads(got.raw)
@@ -888,7 +708,7 @@ def test_a_body_that_is_cut_is_no_json(dialect: str) -> None:
 
 @EVERY
 def test_one_call_in_231_chunks_is_one_call(dialect: DialectName) -> None:
-    got = asked(dialect, Question("duplicate-calls"))
+    got = exchange(dialect, DemoRequest("duplicate-calls"))
     response = got.response(dialect)
     assert [one.name for one in response.tool_calls] == ["run-sandbox"]
     assert json.loads(response.tool_calls[0].params)["code"].endswith("print(199)\n")
@@ -910,18 +730,18 @@ def test_one_call_in_231_chunks_is_one_call(dialect: DialectName) -> None:
         (RESPONSES, {"background": True}, "background: this model answers at once"),
     ],
 )
-def test_what_it_cannot_do_is_refused(dialect: str, more: Object, named: str) -> None:
-    got = ask(place_of(dialect), Question().body(dialect) | more, "chat", stream=True)
+def test_an_unsupported_option_is_rejected(dialect: str, more: Object, named: str) -> None:
+    got = send(config_of(dialect), DemoRequest().body(dialect) | more, "chat", stream=True)
     assert got.status == 400
     assert named in got.raw.decode()
 
 
 @EVERY
-def test_a_body_that_cannot_be_read_is_a_400_that_names_the_field(dialect: str) -> None:
-    place = {CHAT: "messages", RESPONSES: "input", MESSAGES: "messages", GEMINI: "contents"}
-    got = ask(place_of(dialect), {"model": "chat", place[dialect]: 5}, "chat", stream=True)
+def test_an_invalid_body_is_rejected_with_the_name_of_the_field(dialect: str) -> None:
+    field = {CHAT: "messages", RESPONSES: "input", MESSAGES: "messages", GEMINI: "contents"}
+    got = send(config_of(dialect), {"model": "chat", field[dialect]: 5}, "chat", stream=True)
     assert got.status == 400
-    assert place[dialect] in got.raw.decode()
+    assert field[dialect] in got.raw.decode()
 
 
 KEYS = st.sampled_from(
@@ -935,10 +755,10 @@ KEYS = st.sampled_from(
 @EVERY
 @QUICK
 @given(body=st.binary(max_size=40) | JSON.map(json.dumps).map(str.encode))
-def test_any_bytes_have_an_answer(dialect: str, body: bytes) -> None:
+def test_any_bytes_get_a_response(dialect: str, body: bytes) -> None:
     got = asyncio.run(
         read_all(
-            place_of(dialect, "demo:fast"), OutgoingRequest(endpoint(dialect, "chat", True), body)
+            config_of(dialect, "demo:fast"), OutgoingRequest(endpoint(dialect, "chat", True), body)
         )
     )
     assert got.status in (200, 400, 404)
@@ -948,34 +768,34 @@ def test_any_bytes_have_an_answer(dialect: str, body: bytes) -> None:
 @EVERY
 @QUICK
 @given(more=st.dictionaries(KEYS, JSON, max_size=3), tools=st.booleans())
-def test_any_field_of_a_request_has_an_answer(dialect: str, more: Object, tools: bool) -> None:
-    body = Question("tools", WEATHER, tools=("a", "b") if tools else ()).body(dialect) | more
-    got = ask(place_of(dialect, "demo:fast"), body, "tools", stream=True)
+def test_any_field_of_a_request_gets_a_response(dialect: str, more: Object, tools: bool) -> None:
+    body = DemoRequest("tools", WEATHER, tools=("a", "b") if tools else ()).body(dialect) | more
+    got = send(config_of(dialect, "demo:fast"), body, "tools", stream=True)
     assert got.status in (200, 400, 404)
 
 
 @EVERY
 @QUICK
 @given(schema=JSON, text=st.text(max_size=30))
-def test_any_schema_and_any_message_have_an_answer(dialect: str, schema: Any, text: str) -> None:
+def test_any_schema_and_any_message_get_a_response(dialect: str, schema: Any, text: str) -> None:
     shaped = schema if isinstance(schema, dict) else {"anyOf": [schema]}
-    question = Question("tools", text, tools=("a",), schema=shaped)
-    got = asked(dialect, question, "demo:fast")
+    prompt = DemoRequest("tools", text, tools=("a",), schema=shaped)
+    got = exchange(dialect, prompt, "demo:fast")
     assert got.status in (200, 400)
 
 
-def test_it_knows_its_place() -> None:
-    assert DemoUpstream(place_of(CHAT)).config == place_of(CHAT)
+def test_an_upstream_has_its_config() -> None:
+    assert DemoUpstream(config_of(CHAT)).config == config_of(CHAT)
 
 
-def test_a_dialect_without_requests_has_no_upstream() -> None:
+def test_a_dialect_without_requests_is_rejected() -> None:
     with pytest.raises(UnknownDialect, match="ai-sdk has streams only"):
-        DemoUpstream(place_of("ai-sdk"))
+        DemoUpstream(config_of("ai-sdk"))
 
 
-def test_the_model_that_is_not_named_is_the_default() -> None:
-    body = Question().body(CHAT) | {"model": ""}
-    assert ask(place_of(CHAT), body, "", stream=True).response(CHAT).text
+def test_a_request_without_a_model_uses_the_default() -> None:
+    body = DemoRequest().body(CHAT) | {"model": ""}
+    assert send(config_of(CHAT), body, "", stream=True).response(CHAT).text
     assert DEFAULT == MODELS[0] == "chat"
 
 
@@ -987,8 +807,8 @@ def test_the_model_that_is_not_named_is_the_default() -> None:
     ],
 )
 def test_tokens_can_be_counted(dialect: str, path: str, counted: Object) -> None:
-    body = json.dumps(Question(text="one two three").body(dialect)).encode()
-    got = asyncio.run(read_all(place_of(dialect), OutgoingRequest(path, body)))
+    body = json.dumps(DemoRequest(text="one two three").body(dialect)).encode()
+    got = asyncio.run(read_all(config_of(dialect), OutgoingRequest(path, body)))
     assert (got.status, json.loads(got.raw)) == (200, counted)
 
 
@@ -996,8 +816,8 @@ def test_tokens_can_be_counted(dialect: str, path: str, counted: Object) -> None
 
 
 @EVERY
-def test_it_speaks_at_the_pace_of_a_model(dialect: DialectName) -> None:
-    got = asked(dialect, Question("long"))
+def test_deltas_come_with_the_delays_of_a_real_model(dialect: DialectName) -> None:
+    got = exchange(dialect, DemoRequest("long"))
     first, *others = got.waits
     spoken = [wait for wait in others if wait]
     assert first == 0.15
@@ -1010,16 +830,16 @@ def test_it_speaks_at_the_pace_of_a_model(dialect: DialectName) -> None:
 
 
 @EVERY
-def test_a_fast_place_never_waits(dialect: str) -> None:
-    for model in QUIET:
-        got = asked(dialect, Question(model), "demo:fast")
+def test_a_fast_upstream_never_waits(dialect: str) -> None:
+    for model in WORKING_MODELS:
+        got = exchange(dialect, DemoRequest(model), "demo:fast")
         assert set(got.waits) == {0.0}
-        assert got.raw == asked(dialect, Question(model)).raw or model == "slow"
+        assert got.raw == exchange(dialect, DemoRequest(model)).raw or model == "slow"
 
 
 @EVERY
-def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: DialectName) -> None:
-    got = asked(dialect, Question("slow"))
+def test_slow_is_silent_first_and_then_sends_a_word_per_second(dialect: DialectName) -> None:
+    got = exchange(dialect, DemoRequest("slow"))
     first, *others = got.waits
     assert first == 20.0
     assert set(others) == {0.0, 1.0}
@@ -1027,16 +847,16 @@ def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: DialectName
 
 
 @EVERY
-def test_a_body_comes_when_all_of_it_is_there(dialect: DialectName) -> None:
-    body = asked(dialect, Question("slow", stream=False))
+def test_a_body_comes_after_the_time_of_the_whole_stream(dialect: DialectName) -> None:
+    body = exchange(dialect, DemoRequest("slow", stream=False))
     assert body.waits[0] > 20.0 + len(split_words(body.response(dialect).text))
     assert body.waits[1:] == (0.0,)
     assert body.reads == (body.raw,)
 
 
 @EVERY
-def test_every_read_gives_whole_events(dialect: str) -> None:
-    for piece in asked(dialect, Question("reasoner")).reads:
+def test_every_read_returns_whole_events(dialect: str) -> None:
+    for piece in exchange(dialect, DemoRequest("reasoner")).reads:
         assert piece.endswith(b"\n\n")
 
 
@@ -1054,7 +874,7 @@ class Clock:
 
 
 def outgoing(dialect: str, model: str) -> OutgoingRequest:
-    body = json.dumps(Question(model).body(dialect)).encode()
+    body = json.dumps(DemoRequest(model).body(dialect)).encode()
     return OutgoingRequest(endpoint(dialect, model, True), body)
 
 
@@ -1063,7 +883,7 @@ def outgoing(dialect: str, model: str) -> OutgoingRequest:
 def test_abort_wakes_a_read_that_waits(dialect: str, model: str) -> None:
     async def main() -> None:
         clock = Clock()
-        upstream = DemoUpstream(place_of(dialect, "demo:"), sleep=clock.sleep)
+        upstream = DemoUpstream(config_of(dialect, "demo:"), sleep=clock.sleep)
         clock.released.set()
         answer = await upstream.send(outgoing(dialect, model))
         assert await answer.read()
@@ -1091,7 +911,7 @@ async def _to_the_end(answer: Any) -> bytes:
 
 def test_abort_after_the_end_changes_nothing() -> None:
     async def main() -> None:
-        upstream = DemoUpstream(place_of(CHAT, "demo:fast"))
+        upstream = DemoUpstream(config_of(CHAT, "demo:fast"))
         answer = await upstream.send(outgoing(CHAT, "chat"))
         assert await _to_the_end(answer)
         answer.abort()
@@ -1100,10 +920,10 @@ def test_abort_after_the_end_changes_nothing() -> None:
     asyncio.run(main())
 
 
-def test_whoever_waits_can_be_cancelled_and_read_on() -> None:
+def test_a_cancelled_read_can_be_repeated() -> None:
     async def main() -> bytes:
         clock = Clock()
-        upstream = DemoUpstream(place_of(CHAT), sleep=clock.sleep)
+        upstream = DemoUpstream(config_of(CHAT), sleep=clock.sleep)
         asking = asyncio.create_task(upstream.send(outgoing(CHAT, "chat")))
         await clock.sleeping.wait()
         asking.cancel()
@@ -1122,11 +942,11 @@ def test_whoever_waits_can_be_cancelled_and_read_on() -> None:
         clock.released.set()
         return begun + await _to_the_end(answer)
 
-    assert asyncio.run(main()) == asked(CHAT, Question()).raw
+    assert asyncio.run(main()) == exchange(CHAT, DemoRequest()).raw
 
 
 @EVERY
-def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: DialectName) -> None:
+def test_stall_sends_half_of_its_answer_and_then_times_out(dialect: DialectName) -> None:
     async def main() -> tuple[bytes, str, list[float]]:
         waits: list[float] = []
 
@@ -1134,7 +954,7 @@ def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: Diale
             waits.append(seconds)
 
         limits = Timeouts(between_events=7.0)
-        upstream = DemoUpstream(place_of(dialect, timeouts=limits), sleep=sleep)
+        upstream = DemoUpstream(config_of(dialect, timeouts=limits), sleep=sleep)
         answer = await upstream.send(outgoing(dialect, "stall"))
         whole = b""
         try:
@@ -1146,31 +966,31 @@ def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: Diale
 
     raw, kind, waits = asyncio.run(main())
     (half,) = weft.decode_all(raw, dialect)
-    whole = answered(dialect, Question()).text
+    whole = response_to(dialect, DemoRequest()).text
     assert (kind, waits[-1]) == ("timeout", 7.0)
     assert 0.3 * len(whole) < len(half.response.text) < 0.7 * len(whole)
 
 
-def test_a_model_that_is_slower_than_the_limit_is_unreachable() -> None:
+def test_a_model_that_is_slower_than_the_timeout_is_unreachable() -> None:
     with pytest.raises(Unreachable) as problem:
-        asked(CHAT, Question("slow"), timeouts=Timeouts(first_byte=5.0))
+        exchange(CHAT, DemoRequest("slow"), timeouts=Timeouts(first_byte=5.0))
     assert (str(problem.value), problem.value.kind) == ("no answer within 5 s", "timeout")
 
 
-def test_many_answers_at_a_time_do_not_mix() -> None:
-    questions = [Question(text=f"Question {number}?") for number in range(20)]
+def test_concurrent_responses_do_not_mix() -> None:
+    requests = [DemoRequest(text=f"Question {number}?") for number in range(20)]
 
-    async def main() -> list[Got]:
-        place = place_of(CHAT, "demo:fast")
+    async def main() -> list[Exchange]:
+        config = config_of(CHAT, "demo:fast")
         asking = [
             read_all(
-                place, OutgoingRequest("/chat/completions", json.dumps(one.body(CHAT)).encode())
+                config, OutgoingRequest("/chat/completions", json.dumps(one.body(CHAT)).encode())
             )
-            for one in questions
+            for one in requests
         ]
         return list(await asyncio.gather(*asking))
 
     found = [got.response(CHAT).text for got in asyncio.run(main())]
     quoted = [re.findall(r"^> (.*)$", text, re.MULTILINE) for text in found]
-    assert quoted == [[one.text] for one in questions]
+    assert quoted == [[one.text] for one in requests]
     assert all(one != other for one, other in pairwise(found))

@@ -101,7 +101,7 @@ def test_the_package_imports_nothing_of_itself_until_a_name_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["pass", "import weft.check", "from weft.check.engine import examine"]
+    "first", ["pass", "import weft.check", "from weft.check.checker import examine"]
 )
 def test_check_is_the_function_whatever_was_imported_first(first: str) -> None:
     assert printed(f"import weft; {first}; print(weft.check.__qualname__)") == "check"

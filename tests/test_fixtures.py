@@ -16,7 +16,7 @@ from tests.recordings import FIXTURES
 from weft.assembler import Assembler, Response
 from weft.captures import Decoded
 from weft.check import examine
-from weft.check.rulebook import RULES
+from weft.check.rules import rule
 from weft.dialects import DIALECTS, DialectName, dialect_named
 from weft.findings import Findings
 from weft.lifecycle import violations
@@ -68,7 +68,7 @@ def test_a_recording_is_told_in_every_dialect(path: Path, target: DialectName) -
         conversion = Conversion(one, target)
         assert conversion.unexplained == UNTOLD.get((stem(path), target), [])
         findings = examine(conversion.raw, target).findings
-        assert [found for found in findings if RULES[found.code].severity != "note"] == []
+        assert [found for found in findings if rule(found.code).severity != "note"] == []
 
 
 UNTOLD: dict[tuple[str, str], list[Fact]] = {

@@ -12,7 +12,7 @@ from tests.gateway_process import Gateway, gateway
 from tests.played import Play, Played
 from tests.test_relay_run import World, upstream_config
 from tests.test_relay_run import incoming_request as request
-from weft.gateway.answers import about
+from weft.gateway.http_response import weft_headers
 
 SETTINGS = """
 [server.keys]
@@ -91,7 +91,7 @@ def test_a_header_counts_what_was_known_before_the_head() -> None:
         )
         try:
             await run.open()
-            return about("req_1", run)
+            return weft_headers("req_1", run)
         finally:
             await run.close()
 

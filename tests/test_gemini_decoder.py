@@ -112,13 +112,13 @@ def types(one: Decoded) -> list[str]:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=stem)
-def test_the_golden_is_what_is_printed(capture: Path) -> None:
+def test_the_golden_file_is_what_weft_prints(capture: Path) -> None:
     parts = [lines(one.parts) for one in decode_all(capture.read_bytes(), "gemini")]
     assert b"".join(parts) == capture.with_suffix(".parts.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=stem)
-def test_every_capture_obeys_the_law_and_tells_its_dialect(capture: Path) -> None:
+def test_every_capture_decodes_to_legal_parts_and_is_recognised(capture: Path) -> None:
     raw = capture.read_bytes()
     assert detect(raw) == "gemini"
     for one in decode_all(raw, "gemini"):
@@ -152,7 +152,7 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(
 
 
 @pytest.mark.parametrize("capture", SINGLE, ids=stem)
-def test_a_cut_anywhere_never_looks_whole(capture: Path) -> None:
+def test_a_truncated_stream_never_looks_complete(capture: Path) -> None:
     """Cut before its last frame, a stream fails; what it said is a beginning of what it says."""
     raw = capture.read_bytes()
     (whole,) = [one.response for one in decode_all(raw, "gemini")]
@@ -168,7 +168,7 @@ def test_a_cut_anywhere_never_looks_whole(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("fixture", RECORDED, ids=stem)
-def test_a_recorded_stream_decodes_lawfully_and_without_findings(fixture: Path) -> None:
+def test_a_recorded_stream_decodes_to_legal_parts_without_findings(fixture: Path) -> None:
     raw = fixture.read_bytes()
     assert detect(raw) == "gemini"
     (one,) = decode_all(raw, "gemini")
@@ -203,24 +203,24 @@ def _told(usage: Usage | None) -> list[bool]:
 # Text, reasoning, signatures
 
 
-def test_text_goes_on_from_frame_to_frame() -> None:
+def test_text_continues_from_frame_to_frame() -> None:
     response = say(text("Hel"), text("lo"))
     assert [item.text for item in response.items if isinstance(item, TextItem)] == ["Hello"]
     assert response.findings == ()
 
 
-def test_an_empty_text_says_nothing() -> None:
+def test_an_empty_text_has_no_parts() -> None:
     assert read(frame(text(""))).items == ()
 
 
-def test_thoughts_are_a_summary_and_end_where_text_begins() -> None:
+def test_thoughts_are_a_reasoning_summary_that_ends_where_text_begins() -> None:
     thought, said = say(text("Hm", thought=True), text("A")).items
     assert isinstance(thought, ReasoningItem)
     assert (thought.text, thought.kind, thought.signature) == ("Hm", "summary", None)
     assert isinstance(said, TextItem)
 
 
-def test_a_signature_closes_the_text_it_stands_on() -> None:
+def test_a_signature_ends_the_text_it_came_with() -> None:
     first, second = say(text("A", **SIGNED), text("B")).items
     assert isinstance(first, TextItem)
     assert (first.text, first.signature, first.origin) == ("A", SIGNATURE, "gemini")
@@ -228,7 +228,7 @@ def test_a_signature_closes_the_text_it_stands_on() -> None:
     assert (second.text, second.signature) == ("B", None)
 
 
-def test_a_signature_closes_the_thought_it_stands_on() -> None:
+def test_a_signature_ends_the_reasoning_it_came_with() -> None:
     (thought,) = say(text("Hm", thought=True), text("", thought=True, **SIGNED)).items
     assert isinstance(thought, ReasoningItem)
     assert (thought.text, thought.signature, thought.origin) == ("Hm", SIGNATURE, "gemini")
@@ -241,7 +241,7 @@ def test_a_signature_alone_signs_the_open_text(part: Json) -> None:
     assert (item.text, item.signature) == ("A", SIGNATURE)
 
 
-def test_a_signature_alone_with_nothing_open_is_a_text_without_words() -> None:
+def test_a_signature_alone_without_an_open_text_is_an_empty_text() -> None:
     thought, item = say(text("Hm", thought=True), text("", **SIGNED)).items
     assert isinstance(thought, ReasoningItem)
     assert thought.signature is None
@@ -249,7 +249,7 @@ def test_a_signature_alone_with_nothing_open_is_a_text_without_words() -> None:
     assert (item.text, item.signature, item.origin) == ("", SIGNATURE, "gemini")
 
 
-def test_the_origin_is_the_one_the_context_names() -> None:
+def test_the_origin_is_that_of_the_context() -> None:
     raw = sse(frame(text("A", **SIGNED)), END)
     (one,) = decode_all(raw, "gemini", context=Context(origin="host-7"))
     (item,) = one.response.items
@@ -257,7 +257,7 @@ def test_the_origin_is_the_one_the_context_names() -> None:
     assert item.origin == "host-7"
 
 
-def test_a_lone_half_of_a_character_is_replaced_at_the_end_and_before_an_error() -> None:
+def test_a_lone_surrogate_is_replaced_at_the_end_and_before_an_error() -> None:
     half = {"text": "A\ud83d"}
     at_the_end = read(frame(half))
     assert (at_the_end.text, codes(at_the_end)) == ("A�", ["surrogate-lone"])
@@ -273,14 +273,14 @@ def test_a_call_comes_whole_with_its_id_and_signature() -> None:
     assert made == ToolCall("c1", "look", '{"at": 1}', signature=SIGNATURE, origin="gemini")
 
 
-def test_the_signature_of_a_call_is_the_hosts_and_known_from_its_start() -> None:
+def test_the_signature_of_a_call_is_known_from_its_start() -> None:
     raw = sse(frame(call(SIGNED, name="look", args={})), END)
     (one,) = decode_all(raw, "gemini", context=Context(ids=Ids(b"1"), origin="host"))
     signed = [part for part in one.parts if isinstance(part, ToolParamsStart | ToolCall)]
     assert [(part.signature, part.origin) for part in signed] == [(SIGNATURE, "host")] * 2
 
 
-def test_a_signature_of_another_host_comes_out_of_its_envelope() -> None:
+def test_a_wrapped_signature_of_another_origin_is_unwrapped() -> None:
     envelope = to_base64(wrap(Envelope("elsewhere", "m", ReasoningState("s", call="c1"))))
     (made,) = say(call({"thoughtSignature": envelope}, id="c1", name="look")).items
     assert made == ToolCall("c1", "look", "{}", signature="s", origin="elsewhere")
@@ -303,14 +303,14 @@ def test_a_call_without_arguments_has_an_empty_object(args: Json) -> None:
     assert made.params == "{}"
 
 
-def test_equal_calls_without_ids_are_as_many_calls() -> None:
+def test_equal_calls_without_ids_are_separate_calls() -> None:
     same = call(name="roll", args={"sides": 6})
     calls = say(same, same, same).tool_calls
     assert len({made.id for made in calls}) == 3
     assert {made.params for made in calls} == {'{"sides": 6}'}
 
 
-def test_an_id_name_and_arguments_that_come_again_are_one_call() -> None:
+def test_a_call_with_the_same_id_name_and_arguments_is_a_repetition() -> None:
     one = call(id="c", name="look", args={"x": 1, "y": 2})
     response = say(one, call(id="c", name="look", args={"y": 2, "x": 1}))
     assert [made.id for made in response.tool_calls] == ["c"]
@@ -319,7 +319,7 @@ def test_an_id_name_and_arguments_that_come_again_are_one_call() -> None:
     assert len(say(code, code).tool_calls) == 1
 
 
-def test_ids_of_calls_without_one_come_from_the_response() -> None:
+def test_generated_call_ids_derive_from_the_response_id() -> None:
     """Read anywhere else, the same bytes give the same ids."""
     raw = sse(frame(call(name="look")), frame(call(name="look")), END)
     first, second = (
@@ -330,7 +330,7 @@ def test_ids_of_calls_without_one_come_from_the_response() -> None:
     assert third.response.tool_calls[0].id not in {one.id for one in first.response.tool_calls}
 
 
-def test_an_id_that_comes_again_is_told_apart() -> None:
+def test_another_call_with_a_used_id_is_renamed() -> None:
     response = say(call(id="c", name="a"), call(id="c", name="b"))
     assert [(made.id, made.name) for made in response.tool_calls] == [("c", "a"), ("c_2", "b")]
     assert codes(response) == ["call-id-collision"]
@@ -344,7 +344,7 @@ def test_a_call_without_a_name_is_never_valid() -> None:
     assert codes(response) == ["call-nameless"]
 
 
-def test_a_text_beside_a_call_in_one_part_counts_too() -> None:
+def test_text_in_the_same_part_as_a_call_is_read() -> None:
     said, made = say({**text("So: "), **call(SIGNED, name="look")}).items
     assert isinstance(said, TextItem)
     assert (said.text, said.signature) == ("So: ", None)
@@ -352,13 +352,13 @@ def test_a_text_beside_a_call_in_one_part_counts_too() -> None:
     assert made.signature == SIGNATURE
 
 
-def test_line_breaks_of_a_pretty_body_are_not_arguments() -> None:
+def test_indentation_of_a_body_is_not_part_of_arguments() -> None:
     raw = json.dumps(frame(call(name="look", args={"at": [1, 2]}), finishReason="STOP"), indent=2)
     (one,) = decode_all(raw.encode(), "gemini")
     assert [made.params for made in one.response.tool_calls] == ['{"at":[1,2]}']
 
 
-def test_a_result_that_a_client_sent_is_a_result_of_its_call() -> None:
+def test_a_function_response_is_the_result_of_its_call() -> None:
     answer = {"functionResponse": {"name": "look", "response": {"output": 1}}}
     earlier = {"functionResponse": {"id": "c0", "name": "see", "response": {"error": "x"}}}
     response = say(call(id="c1", name="look"), answer, earlier)
@@ -427,19 +427,19 @@ def test_a_call_that_was_only_opened_has_no_arguments() -> None:
     assert streamed().tool_calls[0].params == "{}"
 
 
-def test_a_value_may_stand_on_the_opener_itself() -> None:
+def test_the_first_frame_of_a_streamed_call_may_have_values() -> None:
     opener = call(name="cook", partialArgs=[value("$.a", boolValue=True)])
     (made,) = read(frame(opener)).tool_calls
     assert made.params == '{"a":true}'
 
 
-def test_an_opener_with_the_same_id_goes_on() -> None:
+def test_a_name_with_the_id_of_the_open_call_continues_it() -> None:
     more = call(id="c", name="cook", partialArgs=[value("$.a", numberValue=1)])
     (made,) = read(frame(call(id="c", name="cook", **GO_ON)), frame(more)).tool_calls
     assert (made.id, made.params) == ("c", '{"a":1}')
 
 
-def test_whole_arguments_after_the_opener_complete_them() -> None:
+def test_whole_arguments_after_the_start_complete_a_call() -> None:
     response = read(frame(call(name="cook", **GO_ON)), frame(call(args={"a": 1})))
     assert [made.params for made in response.tool_calls] == ['{"a": 1}']
     assert codes(response) == ["whole-extends"]
@@ -489,7 +489,7 @@ def test_a_call_that_the_end_of_the_input_cut_failed_with_the_stream() -> None:
     assert response.error.kind == "truncated"
 
 
-def test_an_end_mark_without_a_call_is_noticed() -> None:
+def test_the_end_of_a_call_that_is_not_open_is_a_finding() -> None:
     assert codes(say(text("A"), call())) == ["end-without-start"]
 
 
@@ -565,7 +565,7 @@ def test_code_and_its_result_are_a_call_that_was_executed() -> None:
     assert json.loads(bytes(result.extra or b"")) == SIGNED
 
 
-def test_executed_code_is_no_reason_to_call() -> None:
+def test_executed_code_does_not_make_the_finish_reason_tool_calls() -> None:
     response = say(code("1"), outcome("OUTCOME_OK", "1"), text("1"))
     assert (response.finish_reason, response.findings) == ("stop", ())
 
@@ -585,7 +585,7 @@ def test_a_result_belongs_to_its_id_or_to_the_last_code_without_one() -> None:
     assert [one.is_error for one in results] == [False, True, True]
 
 
-def test_a_result_without_any_code_is_noticed() -> None:
+def test_a_code_result_without_code_is_a_finding() -> None:
     response = say(outcome("OUTCOME_OK", "1"))
     (result,) = response.items
     assert isinstance(result, ToolResult)
@@ -686,7 +686,7 @@ def test_every_kind_of_chunk_is_a_source() -> None:
     ]
 
 
-def test_bytes_of_a_segment_become_code_points_of_the_text() -> None:
+def test_byte_offsets_become_code_points() -> None:
     segment = {"startIndex": 3, "endIndex": 6, "text": "bü"}
     found = sources(
         grounded(
@@ -697,14 +697,14 @@ def test_bytes_of_a_segment_become_code_points_of_the_text() -> None:
     assert [(one.text_id, one.start, one.end) for one in found] == [("text_0", 2, 4)]
 
 
-def test_one_chunk_in_two_places_is_two_sources() -> None:
+def test_one_chunk_with_two_segments_is_two_sources() -> None:
     places = [{"endIndex": 1}, {"startIndex": 1, "endIndex": 2}, {"endIndex": 1}]
     supports = [support(place, 0) for place in places]
     found = sources(grounded(text("ab"), chunks=[web("https://a.example")], supports=supports))
     assert [(one.start, one.end) for one in found] == [(0, 1), (1, 2)]
 
 
-def test_the_cited_text_tells_which_part_is_meant() -> None:
+def test_the_cited_text_decides_which_text_a_segment_is_in() -> None:
     """Segments count within a part, and a stream does not tell where those begin."""
     supports = [
         support({"partIndex": 1, "startIndex": 0, "endIndex": 3, "text": "two"}, 0),
@@ -728,7 +728,7 @@ def test_the_cited_text_tells_which_part_is_meant() -> None:
     ]
 
 
-def test_grounding_without_any_text_has_no_place() -> None:
+def test_grounding_without_text_has_no_range() -> None:
     only = grounded(
         chunks=[web("https://a.example")], supports=[support({"endIndex": 3, "text": "abc"}, 0)]
     )
@@ -736,7 +736,7 @@ def test_grounding_without_any_text_has_no_place() -> None:
     assert (source.text_id, source.start) == (None, None)
 
 
-def test_a_thousand_stretches_are_placed_and_the_rest_is_told_without_a_place() -> None:
+def test_a_thousand_ranges_are_located_and_the_rest_has_none() -> None:
     supports = [support({"startIndex": at, "endIndex": at + 1}, 0) for at in range(1002)]
     response = read(grounded(text("x" * 1002), chunks=[web("https://a")], supports=supports))
     found = [item for item in response.items if isinstance(item, Source)]
@@ -754,7 +754,7 @@ def test_citations_are_sources(key: str) -> None:
     assert json.loads(bytes(other.raw or b"")) == {"license": "mit"}
 
 
-def test_what_is_no_source_is_kept_with_the_finish() -> None:
+def test_metadata_that_is_no_source_is_in_the_finish() -> None:
     metadata = {"webSearchQueries": ["q"], "searchEntryPoint": {"renderedContent": "<p>"}}
     told = {"urlMetadata": [{"retrievedUrl": "https://a.example"}]}
     one = decoded(frame(text("A"), groundingMetadata=metadata, urlContextMetadata=told))
@@ -797,7 +797,7 @@ def test_another_response_id_in_one_response_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("time", ["", "yesterday", "2026-13-04T20:01:02Z"])
-def test_a_time_that_is_none_is_not_told(time: str) -> None:
+def test_an_invalid_time_is_ignored(time: str) -> None:
     assert parse_time(time) is None
 
 
@@ -807,7 +807,7 @@ def test_a_time_is_written_as_it_is_read(seconds: int) -> None:
     assert parse_time(render_time(seconds)) == seconds
 
 
-def test_usage_is_the_last_told_per_field_and_never_summed() -> None:
+def test_the_last_value_of_each_count_is_used() -> None:
     early = {"promptTokenCount": 9, "candidatesTokenCount": 1, "trafficType": "ON_DEMAND"}
     late = {"candidatesTokenCount": 5, "thoughtsTokenCount": 30, "toolUsePromptTokenCount": 4}
     last = {"cachedContentTokenCount": 8, "totalTokenCount": 48}
@@ -815,7 +815,7 @@ def test_usage_is_the_last_told_per_field_and_never_summed() -> None:
     assert read(*frames).usage == Usage(13, 35, 48, 30, 8)
 
 
-def test_usage_that_tells_nothing_is_none() -> None:
+def test_usage_without_counts_is_none() -> None:
     assert read({**frame(text("a")), "usageMetadata": {"trafficType": "ON_DEMAND"}}).usage is None
 
 
@@ -827,7 +827,7 @@ def test_usage_that_tells_nothing_is_none() -> None:
         ({"candidatesTokenCount": 3}, Usage(None, 3)),
     ],
 )
-def test_what_usage_leaves_out_is_not_invented(told: Json, expected: Usage) -> None:
+def test_missing_counts_stay_unknown(told: Json, expected: Usage) -> None:
     assert read({**frame(text("a")), "usageMetadata": told}).usage == expected
 
 
@@ -869,7 +869,7 @@ def test_a_finish_reason_means(word: str, reason: str) -> None:
         ("MISSING_THOUGHT_SIGNATURE", False),
     ],
 )
-def test_a_finish_reason_that_is_an_error_is_one(word: str, again: bool) -> None:
+def test_a_finish_reason_of_a_failed_turn_is_an_error(word: str, again: bool) -> None:
     response = read(frame(call(name="look")), end=frame(finishReason=word, finishMessage="why"))
     assert (response.finish_reason, response.raw_finish_reason) == ("error", word)
     assert response.error is not None
@@ -905,7 +905,7 @@ def test_a_continuation_keeps_its_token() -> None:
 
 
 @pytest.mark.parametrize("word", ["SAFETY", "OTHER", "MODEL_ARMOR"])
-def test_a_blocked_prompt_is_a_filter_and_says_nothing(word: str) -> None:
+def test_a_blocked_prompt_is_content_filter_without_content(word: str) -> None:
     blocked = {
         "promptFeedback": {"blockReason": word, "blockReasonMessage": "no"},
         "responseId": "r1",
@@ -916,7 +916,7 @@ def test_a_blocked_prompt_is_a_filter_and_says_nothing(word: str) -> None:
     assert one.response.findings == ()
 
 
-def test_feedback_without_a_block_is_nothing() -> None:
+def test_prompt_feedback_without_a_block_reason_is_ignored() -> None:
     harmless = {**frame(text("A")), "promptFeedback": {"safetyRatings": []}}
     assert read(harmless).finish_reason == "stop"
 
@@ -960,7 +960,7 @@ def test_an_end_without_anything_is_empty(raw: bytes) -> None:
         ([1], ErrorPart("upstream", "[1]")),
     ],
 )  # fmt: skip
-def test_an_error_object_tells_status_and_whether_to_try_again(
+def test_an_error_object_has_a_status_and_says_whether_to_retry(
     error: object, expected: ErrorPart
 ) -> None:
     for raw in (sse(frame(text("A")), {"error": error}), json.dumps({"error": error}).encode()):
@@ -1018,7 +1018,7 @@ def test_a_frame_that_cannot_be_read_is_an_error(data: bytes, kind: str, message
         b'data: {"error":{}}\n\n',
     ],
 )
-def test_what_means_nothing_here_is_noticed_and_ignored(data: bytes) -> None:
+def test_unknown_events_are_findings(data: bytes) -> None:
     response = raw_frame(data)
     assert (response.text, response.finish_reason) == ("A", "stop")
     assert codes(response) == ["event-unknown"]
@@ -1030,7 +1030,7 @@ def test_a_part_of_an_unknown_kind_is_opaque() -> None:
     assert codes(response) == ["event-unknown"]
 
 
-def test_an_unknown_part_of_a_frame_that_had_to_be_mended_is_only_noticed() -> None:
+def test_an_unknown_part_of_a_malformed_frame_is_only_a_finding() -> None:
     response = read(frame(text("A\ud83d"), {"hologram": 1}))
     assert [type(item) for item in response.items] == [TextItem]
     assert codes(response) == ["surrogate-lone", "event-unknown"]
@@ -1056,7 +1056,7 @@ def test_names_in_snake_case_are_read_but_arguments_are_left_alone() -> None:
     assert codes(response) == ["field-coerced"]
 
 
-def test_an_argument_that_looks_like_a_name_of_the_wire_is_no_other_spelling() -> None:
+def test_an_argument_named_like_a_snake_case_key_is_not_renamed() -> None:
     plain = {"candidates": frame(call(name="look", args={"response_id": 1}))["candidates"]}
     response = read(plain)
     assert json.loads(response.tool_calls[0].params) == {"response_id": 1}
@@ -1064,7 +1064,7 @@ def test_an_argument_that_looks_like_a_name_of_the_wire_is_no_other_spelling() -
 
 
 @pytest.mark.parametrize("data", [b'{"response_id":', b"[" * 100_000, b'{"responseId":1}'])
-def test_what_cannot_be_spelled_otherwise_is_left_alone(data: bytes) -> None:
+def test_data_without_snake_case_keys_is_left_alone(data: bytes) -> None:
     assert to_camel_case(data) is None
 
 
@@ -1078,7 +1078,7 @@ def test_a_stream_as_one_array_is_that_stream(indent: int | None) -> None:
     assert one.response.findings == ()
 
 
-def test_a_body_is_a_stream_that_came_at_once() -> None:
+def test_a_body_decodes_like_a_stream() -> None:
     parts = [text("Hm", thought=True), text("A"), call(id="c", name="look", args={"a": 1})]
     raw = json.dumps(frame(*parts, finishReason="STOP"), indent=1).encode()
     (one,) = decode_all(raw, "gemini")
@@ -1093,7 +1093,7 @@ def test_a_replayed_event_is_dropped() -> None:
     assert (one.response.text, codes(one.response)) == ("A", ["frame-replayed"])
 
 
-def test_framing_that_is_mended_is_noticed() -> None:
+def test_repaired_framing_is_a_finding() -> None:
     joined = sse(frame(text("A")), frame(text("B"))).replace(b"\r\n\r\n", b"\n")
     (split,) = decode_all(joined + b"\n" + sse(END), "gemini")
     assert (split.response.text, codes(split.response)) == ("AB", ["frame-lines-split"])
@@ -1101,7 +1101,7 @@ def test_framing_that_is_mended_is_noticed() -> None:
     assert (cut.response.finish_reason, codes(cut.response)) == ("stop", ["frame-unterminated"])
 
 
-def test_candidates_are_told_apart_by_their_index() -> None:
+def test_candidates_are_separated_by_index() -> None:
     raw = sse(
         frame(text("A"), index=0),
         frame(text("B"), index=1, finishReason="MAX_TOKENS"),
@@ -1113,7 +1113,7 @@ def test_candidates_are_told_apart_by_their_index() -> None:
     assert codes(one.response) == ["choice-other"]
 
 
-def test_a_candidate_that_nobody_asked_for_is_never_mixed_in() -> None:
+def test_other_candidates_are_never_mixed_in() -> None:
     raw = sse(
         frame(text("B"), call(name="look", args={}), index=1),
         frame(text("A")),
@@ -1145,5 +1145,5 @@ def test_nothing_is_read_after_the_end() -> None:
         (b'data: {"type":"response.created"}\n\n', "openai-responses"),
     ],
 )
-def test_a_frame_tells_its_dialect(raw: bytes, dialect: str) -> None:
+def test_a_frame_of_this_dialect_is_recognised(raw: bytes, dialect: str) -> None:
     assert detect(raw) == dialect

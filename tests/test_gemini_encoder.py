@@ -109,7 +109,7 @@ def losses(*parts: Part, finish: Part | None = None) -> list[str]:
 # Frames
 
 
-def test_each_delta_is_one_frame_and_the_last_one_tells_the_end() -> None:
+def test_each_delta_is_one_frame_and_the_last_frame_has_the_finish_reason() -> None:
     found = written(*TEXT, finish=Finish("stop", usage=Usage(3, 4, 7)))
     assert [one["responseId"] for one in found] == [found[0]["responseId"]] * 3
     assert found[0] == {
@@ -126,7 +126,7 @@ def test_each_delta_is_one_frame_and_the_last_one_tells_the_end() -> None:
     assert all("finishReason" not in one["candidates"][0] for one in found[:-1])
 
 
-def test_the_response_id_is_the_one_the_context_asks_for() -> None:
+def test_the_response_id_is_that_of_the_context() -> None:
     (only,) = written(context=Context(response_id="mine"))
     assert only["responseId"] == "mine"
 
@@ -141,7 +141,7 @@ def test_the_model_is_the_streams_or_the_requests_or_left_out() -> None:
     assert late["modelVersion"] == "m-2"
 
 
-def test_a_model_that_changes_is_told_once() -> None:
+def test_a_changed_model_keeps_its_first_name() -> None:
     found = written(*TEXT, finish=Finish("stop", model="m-2"))
     assert {frame["modelVersion"] for frame in found} == {"m-1"}
 
@@ -215,7 +215,7 @@ def test_a_signature_of_ours_is_an_empty_signed_part(origin: str) -> None:
         ReasoningEnd("r", redacted="x", origin="elsewhere"),
     ],
 )
-def test_a_proof_that_is_not_ours_is_sealed_in_bytes(end: ReasoningEnd) -> None:
+def test_a_foreign_reasoning_signature_is_wrapped(end: ReasoningEnd) -> None:
     parts = [ReasoningStart("r", "raw", item_id="i"), ReasoningDelta("r", "Hm"), end]
     (thought, signed) = said(written(*parts))
     assert thought == {"text": "Hm", "thought": True}
@@ -226,7 +226,7 @@ def test_a_proof_that_is_not_ours_is_sealed_in_bytes(end: ReasoningEnd) -> None:
     assert losses(*parts) == []
 
 
-def test_a_proof_of_nobody_stays_behind() -> None:
+def test_a_signature_of_unknown_origin_is_not_carried() -> None:
     end = ReasoningEnd("r", signature="s")
     parts = [ReasoningStart("r", "raw"), ReasoningDelta("r", "Hm"), end]
     assert said(written(*parts)) == [{"text": "Hm", "thought": True}]
@@ -234,13 +234,13 @@ def test_a_proof_of_nobody_stays_behind() -> None:
     assert loss.startswith("reasoning-end: its signature is only for")
 
 
-def test_a_foreign_signature_of_a_text_stays_behind() -> None:
+def test_a_foreign_signature_of_a_text_is_not_carried() -> None:
     parts = [TextStart("t"), TextDelta("t", "A"), TextEnd("t", signature="s", origin="else")]
     assert said(written(*parts)) == [{"text": "A"}]
     assert losses(*parts) == ["text-end: its signature is only for else"]
 
 
-def test_overlapping_texts_take_turns_and_are_not_scrambled() -> None:
+def test_overlapping_texts_are_written_one_after_the_other() -> None:
     parts = [
         TextStart("a"), TextStart("b"), ReasoningStart("r", "raw"),
         TextDelta("b", "B1 "), TextDelta("a", "A1 "), ReasoningDelta("r", "R"),
@@ -300,7 +300,7 @@ def test_a_custom_call_has_its_text_under_one_key() -> None:
     assert said(found)[0]["functionCall"]["args"] == {"input": "ls -l"}
 
 
-def test_half_a_character_in_arguments_is_replaced() -> None:
+def test_a_lone_surrogate_in_arguments_is_replaced() -> None:
     found = written(ToolCall("c", "look", '{"at":"\\ud83d"}'))
     assert said(found)[0]["functionCall"]["args"] == {"at": "�"}
 
@@ -315,7 +315,7 @@ def test_half_a_character_in_arguments_is_replaced() -> None:
         ToolCall("c", "look", "x", format="text", invalid="stream-failed"),
     ],
 )
-def test_a_call_that_cannot_be_told_truthfully_ends_the_stream_with_an_error(
+def test_an_unusable_call_ends_the_stream_with_an_error(
     call: ToolCall,
 ) -> None:
     found = written(*TEXT, call, TextStart("u"), TextDelta("u", "more"), TextEnd("u"))
@@ -332,7 +332,7 @@ def test_a_call_without_a_name_is_left_out() -> None:
     assert "tool-call: it has no name" in losses(call)
 
 
-def test_arguments_that_nobody_has_looked_at_are_no_object_unless_they_are() -> None:
+def test_arguments_are_sent_only_if_they_are_an_object() -> None:
     assert call_args(ToolCall("c", "look", "{")) is None
     assert call_args(ToolCall("c", "look", '{"a":1}')) == Raw(b'{"a":1}')
 
@@ -346,7 +346,7 @@ def test_an_invalid_call_waits_for_the_text_that_began_before_it() -> None:
     assert "error" in found[-1]
 
 
-def test_the_signature_of_a_call_goes_to_this_wire_only_if_it_was_made_for_it() -> None:
+def test_the_signature_of_a_call_is_written_only_if_this_api_made_it() -> None:
     call = ToolCall("c", "look", "{}", signature="s")
     (native,) = said(written(NATIVE, call))
     assert native["thoughtSignature"] == "s"
@@ -355,7 +355,7 @@ def test_the_signature_of_a_call_goes_to_this_wire_only_if_it_was_made_for_it() 
     assert losses(call) == ["tool-call: the origin of its signature is unknown"]
 
 
-def test_the_signature_of_a_call_from_elsewhere_is_sealed() -> None:
+def test_a_foreign_signature_of_a_call_is_wrapped() -> None:
     call = ToolCall("c", "look", "{}", signature="s", origin="elsewhere")
     (foreign,) = said(written(call))
     assert unwrap(foreign["thoughtSignature"]) == Envelope(
@@ -468,12 +468,12 @@ def test_files_are_inline_or_referred_to() -> None:
 
 
 @pytest.mark.parametrize("file", [File("a", "x/y"), File("a", "x/y", reference="file_9")])
-def test_a_file_of_elsewhere_is_not_carried(file: File) -> None:
+def test_a_file_without_data_or_uri_is_not_carried(file: File) -> None:
     assert said(written(file)) == []
     assert losses(file) == ["file: it has neither data nor a URI"]
 
 
-def test_an_opaque_part_goes_back_to_its_own_wire_only() -> None:
+def test_an_opaque_part_is_written_only_for_its_own_dialect() -> None:
     ours, theirs = Opaque("gemini", "part", Raw(b'{"x":1}')), Opaque("else", "item", Raw(b"{}"))
     assert said(written(ours, theirs)) == [{"x": 1}]
     assert losses(ours, theirs) == ["opaque: item belongs to else"]
@@ -484,7 +484,7 @@ def grounding(*parts: Part, finish: Part | None = None) -> Json:
     return metadata
 
 
-def test_sources_are_grounding_with_bytes_for_places() -> None:
+def test_sources_are_grounding_metadata_with_byte_offsets() -> None:
     metadata = grounding(
         TextStart("t"),
         TextDelta("t", "ä bü"),
@@ -508,7 +508,7 @@ def test_sources_are_grounding_with_bytes_for_places() -> None:
     }
 
 
-def test_places_count_from_where_the_text_stands_in_the_answer() -> None:
+def test_byte_offsets_count_from_the_start_of_the_part() -> None:
     """Texts that follow one another are one part to the reader; others are parts of their own."""
     metadata = grounding(
         ReasoningStart("r", "raw"), ReasoningDelta("r", "Hm"), ReasoningEnd("r"),
@@ -529,7 +529,7 @@ def test_places_count_from_where_the_text_stands_in_the_answer() -> None:
 
 
 @pytest.mark.parametrize("raw", [b'{"web":{"uri":"u","domain":"d"}}', b'{"uri":"u"}', b"7"])
-def test_a_chunk_of_this_wire_is_written_as_it_came(raw: bytes) -> None:
+def test_a_grounding_chunk_of_this_dialect_is_written_as_it_came(raw: bytes) -> None:
     (chunk,) = grounding(Source("1", "url", url="u", raw=Raw(raw)))["groundingChunks"]
     assert chunk == (json.loads(raw) if b"web" in raw else {"web": {"uri": "u"}})
 
@@ -558,7 +558,7 @@ def test_a_pause_is_explained() -> None:
     assert "paused" in last(written(finish=Finish("pause")))["finishMessage"]
 
 
-def test_what_this_wire_told_at_the_end_is_told_again() -> None:
+def test_metadata_of_the_finish_is_written_again() -> None:
     extra = Raw(
         b'{"finishMessage":"m","continuationToken":"t","webSearchQueries":["q"],'
         b'"urlContextMetadata":{"u":1}}'
@@ -590,18 +590,18 @@ def test_what_this_wire_told_at_the_end_is_told_again() -> None:
         (Usage(None, 1, None, 4), {"candidatesTokenCount": 0, "thoughtsTokenCount": 4}),
     ],
 )  # fmt: skip
-def test_usage_is_split_as_the_wire_counts_it(usage: Usage, expected: Json) -> None:
+def test_usage_is_split_as_this_api_counts(usage: Usage, expected: Json) -> None:
     assert written(finish=Finish("stop", usage=usage))[-1]["usageMetadata"] == expected
 
 
-def test_usage_told_at_the_start_counts_too() -> None:
+def test_usage_of_the_start_counts_too() -> None:
     start = ResponseMetadata("up_1", usage=Usage(input_tokens=3))
     found = written(start, finish=Finish("stop", usage=Usage(output_tokens=4)))
     assert found[-1]["usageMetadata"]["totalTokenCount"] == 7
     assert "usageMetadata" not in written()[-1]
 
 
-def test_what_the_end_cannot_say_is_noticed() -> None:
+def test_what_the_last_frame_cannot_carry_is_a_finding() -> None:
     finish = Finish("stop", stop_sequence="\n", usage=Usage(1, 1, cache_write_tokens=1))
     assert losses(*TEXT, finish=finish) == [
         "finish: there is no field for the matched stop sequence",
@@ -632,14 +632,14 @@ def test_an_error_is_a_frame_of_its_own_and_never_a_finish_reason(
     assert len(found) == 2
 
 
-def test_what_waits_its_turn_at_an_error_is_not_written() -> None:
+def test_items_that_wait_at_an_error_are_not_written() -> None:
     """The bytes of a failed stream begin like those of the whole one."""
     parts = [TextStart("a"), TextStart("b"), TextDelta("b", "B"), TextDelta("a", "A")]
     found = written(*parts, ErrorPart("upstream", "m"), finish=Finish("error"))
     assert said(found) == [{"text": "A"}]
 
 
-def test_details_of_an_error_go_back_to_this_wire_only() -> None:
+def test_details_of_an_error_are_written_only_for_this_dialect() -> None:
     error = ErrorPart("upstream", "m", extra=Raw(b'{"details":[1]}'))
     assert written(NATIVE, error, finish=Finish("error"))[-1]["error"]["details"] == [1]
     assert "details" not in written(error, finish=Finish("error"))[-1]["error"]
@@ -755,7 +755,7 @@ def test_a_body_without_content_is_an_empty_text() -> None:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
-def test_a_capture_of_this_wire_says_the_same_after_writing_it_again(capture: Path) -> None:
+def test_a_capture_decodes_the_same_after_encoding(capture: Path) -> None:
     raw = capture.read_bytes()
     for one in decode_all(raw, "gemini"):
         encoder = Encoder("gemini", fold=one.fold)
@@ -803,7 +803,7 @@ def meaning(one: Decoded) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("capture", CHAT, ids=str)
-def test_a_chat_stream_reads_the_same_behind_this_wire(capture: Capture) -> None:
+def test_a_chat_stream_decodes_the_same_after_conversion(capture: Capture) -> None:
     for one in capture.decode_all():
         response = one.response
         encoder = Encoder("gemini", fold=one.fold)
@@ -847,7 +847,7 @@ def _arguments(call: ToolCall) -> object:
     return found["input"] if set(found) == {"input"} else found
 
 
-def test_convert_writes_a_stream_that_reads_the_same() -> None:
+def test_convert_writes_a_stream_that_decodes_the_same() -> None:
     capture = next(one for one in CHAT if str(one) == "custom-tool")
     raw = convert(capture.raw, "openai-chat", "gemini")
     assert raw == convert(capture.raw, "openai-chat", "gemini")

@@ -86,13 +86,13 @@ def quirks(**fields: Any) -> Context:
 
 @QUICK
 @given(body=bodies())
-def test_what_came_in_this_dialect_goes_out_as_it_came(body: Object) -> None:
+def test_a_request_of_this_dialect_is_sent_as_it_came(body: Object) -> None:
     assert written(parse(body).request) == (body, [])
 
 
 @QUICK
 @given(body=bodies())
-def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> None:
+def test_a_body_rendered_from_the_fields_parses_to_the_same_request(body: Object) -> None:
     """Schemas become JSON Schema, what is the default is left out; nothing else changes."""
     request = plain(parse(body).request)
     again, losses = written(request)
@@ -100,7 +100,7 @@ def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> N
     assert plain(parse(again).request) == request
 
 
-def test_key_order_and_number_spelling_are_the_clients() -> None:
+def test_key_order_and_number_formats_are_kept() -> None:
     body = (
         b'{"generationConfig":{"topK":40.0,"temperature":1},"contents":[{"parts":[{"functionCall":'
         b'{"args":{"b":1.50,"a":1e2},"name":"f"}}],"role":"model"}],"tools":[{"functionDeclarations"'
@@ -109,7 +109,7 @@ def test_key_order_and_number_spelling_are_the_clients() -> None:
     assert render(REQUEST.parse(body, Context()).request)[0].body == body
 
 
-def test_the_model_and_the_stream_are_in_the_address_not_in_the_body() -> None:
+def test_model_and_stream_are_in_the_url_not_in_the_body() -> None:
     request = parse({**BARE, "model": "models/m"}).request
     assert request.model == "models/m"
     assert parse(BARE).request.model == ""
@@ -117,7 +117,7 @@ def test_the_model_and_the_stream_are_in_the_address_not_in_the_body() -> None:
     assert written(request) == written(filled) == (BARE, [])
 
 
-def test_an_edit_changes_what_it_touches_and_nothing_else() -> None:
+def test_an_edit_changes_only_what_it_touches() -> None:
     body: Object = {
         "contents": [{"parts": [{"text": "hi"}]}],
         "tools": [{"functionDeclarations": [{"name": "f", "parameters": {"type": "OBJECT"}}]}],
@@ -260,7 +260,7 @@ READ: list[tuple[Object, AnyContent]] = [
 
 
 @pytest.mark.parametrize(("part", "content"), READ)
-def test_a_part_is_read(part: Object, content: AnyContent) -> None:
+def test_a_part_is_parsed(part: Object, content: AnyContent) -> None:
     request = read(contents=[{"role": "model", "parts": [part]}])
     assert request.messages == (Message("assistant", (content,)),)
 
@@ -286,6 +286,15 @@ RESULTS: list[tuple[Object, ResultContent]] = [
         ResultContent("c", (TextContent("x"), ImageContent("image/png", "AAAA")), name="f"),
     ),
     (
+        {"response": {"output": "x"}, "parts": [PNG, {"text": "y"}]},
+        ResultContent(
+            "c",
+            (TextContent("x"), ImageContent("image/png", "AAAA")),
+            name="f",
+            extra=raw({"functionResponse.parts": [PNG, {"text": "y"}]}),
+        ),
+    ),
+    (
         {"response": {"output": "x"}, "willContinue": True},
         ResultContent(
             "c",
@@ -298,7 +307,7 @@ RESULTS: list[tuple[Object, ResultContent]] = [
 
 
 @pytest.mark.parametrize(("result", "content"), RESULTS)
-def test_a_result_is_read_and_goes_back_as_it_was(result: Object, content: ResultContent) -> None:
+def test_a_result_is_parsed_and_rendered_as_it_was(result: Object, content: ResultContent) -> None:
     part = {"functionResponse": {"id": "c", "name": "f", **result}}
     request = read(contents=[{"role": "user", "parts": [part]}])
     assert request.messages == (Message("user", (content,)),)
@@ -322,7 +331,7 @@ def answered(*calls: str, given: list[Object]) -> list[tuple[str, str]]:
     return found
 
 
-def test_traps_05_and_06_results_without_ids_are_paired_by_name_then_by_order() -> None:
+def test_traps_05_and_06_results_without_ids_are_matched_by_name_then_by_order() -> None:
     assert answered("f", "g", "f", given=[{"name": "g"}, {"name": "f"}, {"name": "f"}]) == [
         ("call_unnamed_1", "0"),
         ("call_unnamed_0", "1"),
@@ -411,7 +420,7 @@ FIELDS: list[tuple[Object, Object]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), FIELDS)
-def test_a_field_is_read_and_goes_back_as_it_was(fields: Object, expected: Object) -> None:
+def test_a_field_is_parsed_and_rendered_as_it_was(fields: Object, expected: Object) -> None:
     messages = (Message("user", (TextContent("hi"),)),)
     request = Request("", dialect=NAME, messages=messages, **expected)
     assert read(**fields) == request
@@ -453,16 +462,25 @@ def test_a_field_is_read_and_goes_back_as_it_was(fields: Object, expected: Objec
                 )
             },
         ),
+        (
+            {"responseMimeType": "text/x.enum", "responseJsonSchema": {"enum": ["a"]}},
+            {
+                "extra": raw(
+                    {
+                        "generationConfig.responseMimeType": "text/x.enum",
+                        "generationConfig.responseJsonSchema": {"enum": ["a"]},
+                    }
+                )
+            },
+        ),
     ],
 )
-def test_what_says_the_same_in_other_words_is_read_as_that(
-    fields: Object, expected: Object
-) -> None:
+def test_equivalent_fields_are_parsed_alike(fields: Object, expected: Object) -> None:
     messages = (Message("user", (TextContent("hi"),)),)
     assert read(generationConfig=fields) == Request("", dialect=NAME, messages=messages, **expected)
 
 
-def test_one_object_is_read_where_a_list_belongs() -> None:
+def test_a_single_object_is_accepted_in_place_of_a_list() -> None:
     loose = {
         "system_instruction": {"parts": {"text": "be"}},
         "contents": {"parts": {"text": "hi"}},
@@ -476,7 +494,7 @@ def test_one_object_is_read_where_a_list_belongs() -> None:
     assert plain(parse(loose).request) == plain(parse(tidy).request)
 
 
-def test_a_mode_may_be_written_small() -> None:
+def test_a_mode_may_be_in_lower_case() -> None:
     config = {"functionCallingConfig": {"mode": "none"}}
     assert read(toolConfig=config).tool_choice == ToolChoice("none")
 
@@ -518,7 +536,7 @@ def test_parameters_become_json_schema(schema: Object, expected: Object) -> None
     assert json.loads(bytes(found)) == expected
 
 
-def test_tools_of_the_host_are_known_by_their_keys() -> None:
+def test_hosted_tools_are_parsed_by_their_keys() -> None:
     server = {
         "name": "s",
         "streamableHttpTransport": {
@@ -612,7 +630,7 @@ BAD: list[tuple[Object, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "path"), BAD)
-def test_a_body_that_cannot_be_is_refused_by_its_path(fields: Object, path: str) -> None:
+def test_an_invalid_body_is_refused_with_the_path_of_the_field(fields: Object, path: str) -> None:
     with pytest.raises(BadRequest) as refused:
         parse({**BARE, **fields})
     assert refused.value.path == path
@@ -620,7 +638,7 @@ def test_a_body_that_cannot_be_is_refused_by_its_path(fields: Object, path: str)
 
 @QUICK
 @given(body=broken(bodies()) | JSON)
-def test_whatever_json_comes_is_read_or_refused(body: Any) -> None:
+def test_any_json_is_parsed_or_refused(body: Any) -> None:
     with suppress(BadRequest):
         request = parse(body).request
         json.loads(render(request)[0].body)
@@ -629,7 +647,7 @@ def test_whatever_json_comes_is_read_or_refused(body: Any) -> None:
 
 @QUICK
 @given(data=st.binary(max_size=40))
-def test_whatever_bytes_come_are_refused(data: bytes) -> None:
+def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(BadRequest):
         REQUEST.parse(data, Context())
 
@@ -640,7 +658,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
         REQUEST.parse(b'{"contents":[],"x":' + deep + b"}", Context())
 
 
-def test_losses_are_placed_in_the_clients_own_body() -> None:
+def test_losses_have_paths_in_the_clients_body() -> None:
     body = {
         **BARE,
         "systemInstruction": {"parts": [{"text": "a"}, {"text": "b"}]},
@@ -775,7 +793,7 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS)
-def test_an_option_of_another_dialect_is_written(
+def test_an_option_of_another_dialect_is_rendered(
     fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(**fields))
@@ -832,7 +850,7 @@ def test_older_models_think_with_a_budget(
     assert outcomes(found) == losses
 
 
-def test_older_models_take_tools_or_json() -> None:
+def test_older_models_accept_tools_or_json_output() -> None:
     request = other(tools=(Tool("f"),), output=OutputFormat("json"))
     assert written(request)[1] == []
     assert outcomes(written(request, quirks(schema_with_tools=False))[1]) == [refused("output")]
@@ -932,7 +950,7 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("tool", "sent", "losses"), DECLARED)
-def test_a_tool_of_another_dialect_is_written(
+def test_a_tool_of_another_dialect_is_rendered(
     tool: Tool, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(tools=(tool,)))
@@ -940,7 +958,7 @@ def test_a_tool_of_another_dialect_is_written(
     assert outcomes(found) == losses
 
 
-def test_functions_that_follow_one_another_are_one_entry() -> None:
+def test_consecutive_functions_are_one_entry() -> None:
     tools = (Tool("f"), Tool("g"), Tool("s", "code-execution"), Tool("h"))
     assert written(other(tools=tools))[0]["tools"] == [
         {"functionDeclarations": [{"name": "f"}, {"name": "g"}]},
@@ -949,7 +967,7 @@ def test_functions_that_follow_one_another_are_one_entry() -> None:
     ]
 
 
-def test_a_search_that_is_only_offered_is_left_out_beside_functions() -> None:
+def test_search_is_left_out_beside_functions() -> None:
     tools = (Tool("s", "web-search"), Tool("f"))
     body, losses = written(other(tools=tools))
     assert body["tools"] == [{"functionDeclarations": [{"name": "f"}]}]
@@ -999,7 +1017,7 @@ def test_trap_19_the_choice_of_tools_keeps_its_meaning(
     assert outcomes(found) == losses
 
 
-def test_strict_tools_make_all_calls_fit_their_schemas() -> None:
+def test_strict_tools_use_the_mode_validated() -> None:
     body, losses = written(other(tools=(Tool("f", strict=True), Tool("g"))))
     assert body["toolConfig"] == {"functionCallingConfig": {"mode": "VALIDATED"}}
     assert outcomes(losses) == [adapted("tools[0].strict")]
@@ -1075,6 +1093,7 @@ CUT: list[tuple[Object, Object, list[tuple[str, str]]]] = [
         [],
     ),
     ({"$ref": "#/nowhere"}, {}, [refused("")]),
+    ({"$ref": "#/$defs/a", "$defs": {"a": True}}, {}, [refused("")]),
     ({"$ref": "https://a.example/s"}, {}, [refused("")]),
     (
         {"type": "array", "prefixItems": [{"type": "string"}]},
@@ -1091,7 +1110,7 @@ CUT: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("schema", "sent", "losses"), CUT)
-def test_trap_20_a_schema_is_cut_down_but_never_silently(
+def test_trap_20_a_schema_is_reduced_but_never_silently(
     schema: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
     tools = (Tool("f", parameters=raw(schema)),)
@@ -1107,7 +1126,7 @@ def test_trap_20_a_schema_is_cut_down_but_never_silently(
         st.sampled_from(["type", "anyOf", "items", "$ref", "enum"]), JSON, min_size=1
     )
 )
-def test_any_schema_can_be_cut_down(schema: Object) -> None:
+def test_any_schema_can_be_reduced(schema: Object) -> None:
     output = OutputFormat("json-schema", schema=raw(schema))
     body, _ = written(other(output=output), quirks(json_schema=False))
     assert "responseSchema" in body["generationConfig"]
@@ -1201,14 +1220,14 @@ CONTENTS: list[tuple[AnyContent, list[Object], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("content", "sent", "losses"), CONTENTS)
-def test_a_content_of_another_dialect_is_written(
+def test_content_of_another_dialect_is_rendered(
     content: AnyContent, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
     contents, found = said(Message("user", (TextContent("a"), content)))
     assert (contents[0]["parts"][1:], found) == (sent, losses)
 
 
-def test_a_host_that_fetches_nothing_wants_the_bytes() -> None:
+def test_a_host_that_fetches_nothing_requires_the_data() -> None:
     image = Message("user", (ImageContent(url="https://a/b.png"),))
     assert said(image, fetches=False)[1] == [refused("messages[0].content[0]")]
 
@@ -1225,7 +1244,7 @@ def result(**fields: object) -> Object:
     return {"functionResponse": {"id": "a", "name": "f", **fields}}
 
 
-def test_trap_04_only_the_first_foreign_call_of_a_step_is_marked() -> None:
+def test_trap_04_only_the_first_foreign_call_of_a_step_gets_a_placeholder() -> None:
     calls = assistant(CALL, CallContent("b", "g", "{}"))
     answers = results(ResultContent("a"), ResultContent("b"))
     again = assistant(CallContent("c", "g", "{}"))
@@ -1249,14 +1268,39 @@ def test_trap_04_a_signed_call_keeps_its_signature_and_valid_unsigned_ones_stay_
     assert losses == []
 
 
-def test_calls_of_this_dialect_are_never_marked() -> None:
+def test_calls_of_this_dialect_never_get_a_placeholder() -> None:
     body = {"contents": [HI, {"role": "model", "parts": [call()]}]}
     assert written(plain(parse(body).request)) == (body, [])
 
 
-def test_hosts_that_want_no_signatures_get_no_mark() -> None:
+def test_hosts_without_signatures_get_no_placeholder() -> None:
     contents, losses = said(USER, assistant(CALL), results(ResultContent("a")), signed_calls=False)
     assert (contents[1]["parts"], losses) == ([call()], [])
+    foreign = msgspec.structs.replace(CALL, signature="c2ln", origin="anthropic-messages")
+    turns = (USER, assistant(foreign), results(ResultContent("a")))
+    contents, losses = said(*turns, signed_calls=False)
+    assert contents[1]["parts"] == [call()]
+    assert losses == [adapted("messages[1].content[0].signature")]
+
+
+def test_a_choice_without_a_mode_is_no_choice() -> None:
+    config: Object = {"functionCallingConfig": {"streamFunctionCallArguments": True}}
+    assert read(toolConfig=config).tool_choice is None
+
+
+def test_an_edited_request_loses_only_what_the_host_cannot_accept() -> None:
+    """Files without a type are refused; a schema that must be converted is rendered again."""
+    request = parse(BARE).request
+    more = (*request.messages, Message("user", (FileContent(data="AAAA"),)))
+    edited = msgspec.structs.replace(request, messages=more)
+    assert outcomes(written(edited)[1]) == [refused("messages[1].content[0]")]
+    body: Object = {
+        "tools": [{"functionDeclarations": [{"name": "f", "parameters": {"title": "T"}}]}],
+        **BARE,
+    }
+    sent, losses = written(parse(body).request, quirks(json_schema=False))
+    assert sent["tools"] == [{"functionDeclarations": [{"name": "f", "parameters": {}}]}]
+    assert outcomes(losses) == [adapted("tools[0].parameters.title")]
 
 
 ANSWERS: list[tuple[ResultContent, Object, list[tuple[str, str]]]] = [
@@ -1314,7 +1358,7 @@ def test_traps_12_and_13_results_keep_images_and_failures(
     assert found == losses
 
 
-def test_older_models_see_the_images_behind_the_results() -> None:
+def test_older_models_get_images_behind_the_results() -> None:
     calls = assistant(CALL, CallContent("b", "f", "{}"))
     answer = ResultContent("a", (ImageContent("image/png", "AAAA"),))
     answers = results(answer, ResultContent("b"))
@@ -1327,7 +1371,7 @@ def test_older_models_see_the_images_behind_the_results() -> None:
     assert losses == [adapted("messages[2].content[0].content")]
 
 
-def test_trap_06_results_stand_together_in_the_order_of_the_calls() -> None:
+def test_trap_06_results_are_one_content_in_the_order_of_the_calls() -> None:
     calls = assistant(CALL, CallContent("b", "f", "{}"))
     contents, _ = said(
         USER,
@@ -1373,7 +1417,7 @@ def test_arguments_of_another_dialect_become_an_object(
     ("name", "sent"),
     [("a.b:c-d", "a.b:c-d"), ("a b", None), ("n" * 200, None), ("1st", "_1st")],
 )
-def test_trap_09_a_name_is_spelled_the_same_wherever_it_stands(name: str, sent: str | None) -> None:
+def test_trap_09_a_name_is_renamed_the_same_everywhere(name: str, sent: str | None) -> None:
     request = other(
         USER,
         assistant(CallContent("a", name, "{}")),
@@ -1393,7 +1437,7 @@ def test_trap_09_a_name_is_spelled_the_same_wherever_it_stands(name: str, sent: 
     assert rendered.names == ({} if spelled == name else {spelled: name})
 
 
-def test_instructions_lead_and_late_ones_are_told_by_the_user() -> None:
+def test_instructions_come_first_and_late_ones_become_user_text() -> None:
     late = Message("developer", (TextContent("be brief"),))
     system = Message("system", (TextContent("a"),))
     request = other(
@@ -1427,13 +1471,14 @@ def test_a_conversation_that_ends_with_the_model_is_kept_only_in_this_dialect() 
     assert said(USER, assistant(TextContent("I")))[1] == [refused("messages[1]")]
 
 
-def test_names_and_what_others_executed_are_told_as_lost() -> None:
+def test_speaker_names_and_executed_calls_are_reported_as_lost() -> None:
     contents, losses = said(
         Message("user", (TextContent("hi"),), name="ann"),
         assistant(
             TextContent("no"),
             CallContent("s", "search", "{}", kind="web_search_call", provider_executed=True),
             OpaqueContent("openai-responses", "web_search_call_x", Raw(b"{}")),
+            ResultContent("s", (TextContent("found"),), kind="web_search_call"),
         ),
         USER,
     )
@@ -1442,6 +1487,7 @@ def test_names_and_what_others_executed_are_told_as_lost() -> None:
         warned("messages[0].name"),
         warned("messages[1].content[1]"),
         warned("messages[1].content[2]"),
+        warned("messages[1].content[3]"),
     ]
 
 
@@ -1468,7 +1514,7 @@ LOST = [warned("messages[1].content[0]")]
         (ReasoningContent("a"), Context(), []),
     ],
 )
-def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
+def test_traps_01_and_02_a_signature_is_sent_only_to_its_origin(
     content: ReasoningContent, context: Context, sent: list[Object]
 ) -> None:
     body, losses = written(other(USER, assistant(content, TextContent("a")), USER), context)
@@ -1476,7 +1522,7 @@ def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
     assert outcomes(losses) == ([] if sent else LOST)
 
 
-def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
+def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
     envelope = to_base64(wrap(Envelope("anthropic-messages", "m", ReasoningState(signature="s"))))
     parts = [{"text": "a", "thought": True, "thoughtSignature": envelope}, call()]
     body = {"contents": [HI, {"role": "model", "parts": parts}, HI]}
@@ -1490,7 +1536,7 @@ def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
     assert outcomes(losses) == [*LOST, adapted("messages[1].content[1].signature")]
 
 
-def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
+def test_an_envelope_of_this_origin_is_unwrapped_before_it_is_sent() -> None:
     envelope = to_base64(wrap(Envelope(NAME, "m", ReasoningState(signature="c2ln"))))
     part = {"text": "a", "thought": True, "thoughtSignature": envelope}
     body = {"contents": [HI, {"role": "model", "parts": [part]}, HI]}
@@ -1499,7 +1545,7 @@ def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
     assert losses == []
 
 
-def test_an_envelope_on_a_call_is_the_proof_of_a_reasoning_before_it() -> None:
+def test_an_envelope_on_a_call_is_the_signature_of_the_reasoning_before_it() -> None:
     envelope = to_base64(wrap(Envelope("anthropic-messages", "m", ReasoningState(signature="s"))))
     body = {"contents": [HI, {"role": "model", "parts": [call(envelope)]}, HI]}
     request = parse(body).request
@@ -1515,7 +1561,7 @@ def test_an_envelope_on_a_call_is_the_proof_of_a_reasoning_before_it() -> None:
 
 @QUICK
 @given(body=requests_anthropic_messages.bodies())
-def test_whatever_another_dialect_asks_becomes_a_legal_conversation(body: Object) -> None:
+def test_any_request_of_another_dialect_becomes_a_valid_conversation(body: Object) -> None:
     request = MESSAGES.parse(json.dumps(body).encode(), Context()).request
     sent, losses = written(request)
     roles = [content["role"] for content in sent["contents"]]

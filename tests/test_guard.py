@@ -282,7 +282,7 @@ REPAIRS: dict[str, tuple[list[Part], list[Part], list[str]]] = {
         [ReasoningStart("r", "raw"), ReasoningDelta("r", "x"), ReasoningEnd("r"), STOP],
         ["start-missing"],
     ),
-    "an end that tells something gets its start": (
+    "an end with content gets its start": (
         [ReasoningEnd("r", encrypted="e"), TextEnd("t", whole="x"), STOP],
         [
             ReasoningStart("r", "raw"),
@@ -294,7 +294,7 @@ REPAIRS: dict[str, tuple[list[Part], list[Part], list[str]]] = {
         ],
         ["start-missing", "start-missing", "whole-extends"],
     ),
-    "an end of nothing that tells nothing is left out": (
+    "an empty end without a start is left out": (
         [TextEnd("t"), ReasoningEnd("r"), END, STOP],
         [STOP],
         ["end-without-start", "end-without-start", "end-without-start"],
@@ -751,8 +751,8 @@ def test_law_4_an_invalid_call_carries_its_raw_text() -> None:
 def test_law_5_nothing_is_emitted_twice() -> None:
     twice = [METADATA, TextStart("t"), TextDelta("t", "x"), TextDelta("t", "x"), TextEnd("t"), STOP]
     assert untouched(*twice)
-    told = [*twice[:-2], TextEnd("t", whole="xx"), STOP]
-    assert guarded(told).parts == twice
+    with_whole = [*twice[:-2], TextEnd("t", whole="xx"), STOP]
+    assert guarded(with_whole).parts == twice
 
 
 def test_law_6_an_error_ends_the_content_then_come_the_ends_and_one_finish() -> None:
@@ -834,11 +834,11 @@ def test_an_error_anywhere_leaves_a_legal_stream(before: list[Part], after: list
 
 def test_a_guard_knows_that_an_error_ended_the_content_until_the_finish() -> None:
     guard = Guard(Ids(b"seed"), Findings())
-    told = [guard.failed]
+    failed = [guard.failed]
     for part in (ResponseMetadata("r"), ErrorPart("upstream", "no"), Finish("error")):
         guard.feed([part])
-        told.append(guard.failed)
-    assert told == [False, False, True, False]
+        failed.append(guard.failed)
+    assert failed == [False, False, True, False]
 
 
 def test_after_an_error_the_end_of_arguments_that_cannot_go_out_waits_for_the_call() -> None:

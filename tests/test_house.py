@@ -52,8 +52,10 @@ def test_every_number_is_counted(source: Path) -> None:
     assert measure(source) == Measures(
         files=Sizes(14, 20, 22),
         functions=Sizes(2, 4, 5),
+        longest_function="_twice (one.py)",
         function_count=4,
         called_once=1,
+        referenced_once=0,
         class_count=2,
         shared_names=1,
         comment_lines=2,
@@ -68,6 +70,13 @@ def test_a_use_in_another_folder_does_not_count(source: Path) -> None:
     assert measure(source).called_once == 1
 
 
+def test_a_handler_in_a_table_is_referenced_and_not_called(source: Path) -> None:
+    handlers = "def _start(): ...\ndef _end(): ...\nHANDLERS = {1: _start}\n_end()\n"
+    (source / "dialects" / "three.py").write_text(handlers)
+    found = measure(source)
+    assert (found.called_once, found.referenced_once) == (2, 1)
+
+
 def test_an_empty_tree_has_no_sizes() -> None:
     assert Sizes.of([]) == Sizes(0, 0, 0)
     assert Sizes.of([7]) == Sizes(7, 7, 7)
@@ -76,7 +85,9 @@ def test_an_empty_tree_has_no_sizes() -> None:
 def test_the_table_has_a_column_for_each_tree(source: Path) -> None:
     lines = table([source, source / "dialects"]).splitlines()
     assert lines[0] == f"| | {source.name} | dialects |"
+    assert "| longest function | _twice (one.py) | none |" in lines
     assert "| private functions called once | 25.0 % | 0.0 % |" in lines
+    assert "| private functions referenced once, not called | 0.0 % | 0.0 % |" in lines
     assert "| class names used more than once | 50.0 % | 0.0 % |" in lines
     assert "| source lines in dialects/ | 7 | 0 |" in lines
 

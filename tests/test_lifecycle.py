@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.strategies import ARGUMENTS, QUICK, THOROUGH, cuts
+from weft import partial_json
 from weft.assembler import Assembler
 from weft.lifecycle import (
     ABSENT,
@@ -31,7 +32,6 @@ from weft.lifecycle import (
     Violation,
     event_of,
     meaning,
-    parses,
     settled,
     violations,
 )
@@ -415,7 +415,7 @@ def test_each_law_can_be_kept_and_broken(law: int) -> None:
 def test_arguments_are_settled_when_they_are_json_and_mean_what_they_say(
     text: str, is_json: bool, is_settled: bool
 ) -> None:
-    assert (parses(text), settled(text)) == (is_json, is_settled)
+    assert (partial_json.is_json(text), settled(text)) == (is_json, is_settled)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def written() -> Iterator[list[dict[str, Any]]]:
 
 
 def test_what_is_logged_is_a_line_with_its_stack_and_without_secrets() -> None:
-    handler = logs.Lines(SCRUB)
+    handler = logs.JsonLogHandler(SCRUB)
     with written() as lines:
         try:
             raise OSError("planted-secret\u2028\n in it")
@@ -61,7 +61,7 @@ def test_what_is_logged_is_a_line_with_its_stack_and_without_secrets() -> None:
 
 def test_a_stack_quotes_no_request() -> None:
     """An exception quotes what it failed at; what led to it does, too."""
-    handler = logs.Lines(SCRUB)
+    handler = logs.JsonLogHandler(SCRUB)
     with written() as lines:
         try:
             try:
@@ -163,6 +163,8 @@ def test_a_log_that_cannot_be_written_stops_nobody() -> None:
     try:
         sys.stderr.close()
         logs.write({"a": 1})
-        logs.Lines(SCRUB).emit(logging.LogRecord("x", 20, "f", 1, "%d", ("no number",), None))
+        logs.JsonLogHandler(SCRUB).emit(
+            logging.LogRecord("x", 20, "f", 1, "%d", ("no number",), None)
+        )
     finally:
         sys.stderr = before

@@ -1,4 +1,4 @@
-"""The Chat Completions encoder: clean chunks, one message, nothing mixed; the same as a body."""
+"""The Chat Completions encoder: well-formed chunks of one message, and the same as a body."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +100,7 @@ def write(
 
 
 def chunks(raw: bytes) -> list[Chunk]:
-    """The events, after checking the framing: one data line each, no names, `[DONE]` is last."""
+    """Returns the events, after checking their framing: one data line each, `[DONE]` last."""
     blocks = raw.split(b"\n\n")
     assert blocks.pop() == b""
     assert blocks.pop() == b"data: [DONE]"
@@ -118,17 +118,17 @@ def written(
 
 
 def deltas(found: list[Chunk]) -> list[Chunk]:
-    """What the chunks between the first and the finish add."""
+    """Returns the deltas between the first chunk and the finish."""
     return [chunk["choices"][0]["delta"] for chunk in found[1:-1]]
 
 
 def entries(found: list[Chunk]) -> list[Chunk]:
-    """The entries of `tool_calls`, which come one a chunk."""
+    """Returns the entries of `tool_calls`, one per chunk."""
     return [entry for delta in deltas(found) for entry in delta["tool_calls"]]
 
 
 def lost(*parts: Part, start: ResponseMetadata = START, finish: Part | None = None) -> list[str]:
-    """What the findings of the encoder say. They all have one code."""
+    """Returns the details of the findings `not-carried`."""
     guard = Guard(Ids(b"1"), Findings())
     encoder = Encoder(DIALECT, context=plain())
     encoder.feed(guard.feed([start, *parts, finish or Finish("stop")]))
@@ -139,7 +139,7 @@ def lost(*parts: Part, start: ResponseMetadata = START, finish: Part | None = No
 # The stream
 
 
-def test_text_is_a_role_then_content_then_a_reason_then_done() -> None:
+def test_text_is_a_role_chunk_then_content_then_finish_reason_then_done() -> None:
     found = written(*TEXT)
     id = found[0]["id"]
     assert id.startswith("chatcmpl-")
@@ -149,7 +149,7 @@ def test_text_is_a_role_then_content_then_a_reason_then_done() -> None:
         "created": 1790000000,
         "model": "m-1",
     }
-    said: list[tuple[Chunk, str | None]] = [
+    sequence: list[tuple[Chunk, str | None]] = [
         ({"role": "assistant", "content": "", "refusal": None}, None),
         ({"content": "Hel"}, None),
         ({"content": "lo"}, None),
@@ -160,7 +160,7 @@ def test_text_is_a_role_then_content_then_a_reason_then_done() -> None:
             **head,
             "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}],
         }
-        for delta, reason in said
+        for delta, reason in sequence
     ]
 
 
@@ -173,7 +173,7 @@ REFUSAL = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
     [(TEXT, ""), ([], ""), (CALL, None), (THOUGHT, None), (REFUSAL, None), ([*TEXT, *CALL], "")],
     ids=["text", "nothing", "a call", "reasoning", "a refusal", "text and a call"],
 )
-def test_content_is_null_at_first_unless_the_answer_begins_with_text(
+def test_the_first_content_is_null_unless_the_answer_begins_with_text(
     parts: list[Part], content: str | None
 ) -> None:
     first, *rest = written(*parts)
@@ -185,7 +185,7 @@ def test_content_is_null_at_first_unless_the_answer_begins_with_text(
 @pytest.mark.parametrize(
     ("parts", "content"), [(TEXT, "Hello"), ([], ""), (CALL, None), (THOUGHT, None)]
 )
-def test_the_content_of_a_body_is_what_its_stream_adds_up_to(
+def test_the_content_of_a_body_is_the_joined_content_of_its_stream(
     parts: list[Part], content: str | None
 ) -> None:
     whole = assemble([ResponseMetadata("x"), *parts, Finish("stop")])
@@ -193,7 +193,7 @@ def test_the_content_of_a_body_is_what_its_stream_adds_up_to(
     assert message["content"] == content
 
 
-def test_the_response_id_and_the_time_are_the_gateways() -> None:
+def test_response_id_and_time_come_from_the_gateway() -> None:
     context = Context(response_id="chatcmpl-ours", now=1790000009, request=Request("asked"))
     raw = b"".join(
         encode([ResponseMetadata("x"), Finish("stop", model="later")], DIALECT, context=context)
@@ -218,7 +218,7 @@ def test_reasoning_of_either_kind_has_a_field_of_its_own(kind: Any) -> None:
     assert deltas(found) == [{"reasoning_content": "hmm"}]
 
 
-def test_a_call_begins_with_id_and_name_and_goes_on_by_index() -> None:
+def test_a_call_starts_with_id_and_name_and_continues_by_index() -> None:
     assert entries(written(*CALL)) == [
         {
             "index": 0,
@@ -235,8 +235,8 @@ def test_parallel_calls_interleave_by_index() -> None:
     found = entries(written(*PARALLEL))
     assert [entry["index"] for entry in found] == [0, 1, 0, 1, 0, 1]
     assert [entry.get("id") for entry in found] == ["a", "b", None, None, None, None]
-    told = [(entry["index"], entry["function"]["arguments"]) for entry in found[2:]]
-    assert told == [(0, '{"x":'), (1, '{"y":'), (0, "1}"), (1, "2}")]
+    actual = [(entry["index"], entry["function"]["arguments"]) for entry in found[2:]]
+    assert actual == [(0, '{"x":'), (1, '{"y":'), (0, "1}"), (1, "2}")]
 
 
 def test_a_call_that_came_whole_is_written_like_a_streamed_one() -> None:
@@ -307,16 +307,16 @@ def test_sources_are_annotations_in_one_chunk_before_the_finish() -> None:
         ("pause", "length"),
     ],
 )
-def test_the_finish_reason_is_one_of_the_wires_words(reason: Any, word: str) -> None:
-    said = CALL if reason == "tool-calls" else TEXT
-    found = written(*said, finish=Finish(reason))
+def test_the_finish_reason_is_one_of_the_api_reference(reason: Any, word: str) -> None:
+    sequence = CALL if reason == "tool-calls" else TEXT
+    found = written(*sequence, finish=Finish(reason))
     assert found[-1]["choices"][0]["delta"] == {}
     assert found[-1]["choices"][0]["finish_reason"] == word
     inexact = [f"finish: reason {reason} is written as {word}"] * (reason in ("other", "pause"))
-    assert lost(*said, finish=Finish(reason)) == inexact
+    assert lost(*sequence, finish=Finish(reason)) == inexact
 
 
-def test_nobody_is_told_to_run_a_call_that_is_not_there() -> None:
+def test_a_stream_without_calls_never_finishes_with_tool_calls() -> None:
     found = written(*TEXT, finish=Finish("tool-calls"))
     assert found[-1]["choices"][0]["finish_reason"] == "stop"
     assert lost(*TEXT, finish=Finish("tool-calls")) == ["finish: no call could be written"]
@@ -327,13 +327,13 @@ def test_nobody_is_told_to_run_a_call_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("reason", "word"), [("stop", "length"), ("content-filter", "content_filter")]
 )
-def test_a_call_that_never_ended_never_looks_whole(reason: Any, word: str) -> None:
+def test_a_call_that_was_cut_never_looks_complete(reason: Any, word: str) -> None:
     found = written(ToolParamsStart("a", "look"), ToolParamsDelta("a", '{"x":1}'),
                     finish=Finish(reason))  # fmt: skip
     assert found[-1]["choices"][0]["finish_reason"] == word
 
 
-def test_broken_arguments_are_handed_over_as_they_are() -> None:
+def test_invalid_arguments_are_written_unchanged() -> None:
     bad: list[Part] = [
         *CALL[:2],
         ToolParamsEnd("call_1"),
@@ -347,7 +347,7 @@ def test_broken_arguments_are_handed_over_as_they_are() -> None:
 # Usage
 
 
-def test_usage_comes_after_the_finish_and_only_if_it_was_asked_for() -> None:
+def test_usage_follows_the_finish_reason_only_if_requested() -> None:
     assert not any("usage" in chunk for chunk in written(*TEXT))
     found = written(*TEXT, context=asked())
     assert [chunk["usage"] for chunk in found[:-1]] == [None] * 4
@@ -359,10 +359,10 @@ def test_usage_comes_after_the_finish_and_only_if_it_was_asked_for() -> None:
     }
 
 
-def test_usage_tells_what_is_known_and_invents_nothing() -> None:
+def test_usage_has_only_counts_that_are_known() -> None:
     start = msgspec.structs.replace(START, usage=Usage(10, cache_read_tokens=3))
-    told = Usage(output_tokens=5, reasoning_tokens=2, cache_write_tokens=1)
-    found = written(*TEXT, start=start, finish=Finish("stop", usage=told), context=asked())
+    actual = Usage(output_tokens=5, reasoning_tokens=2, cache_write_tokens=1)
+    found = written(*TEXT, start=start, finish=Finish("stop", usage=actual), context=asked())
     assert found[-1]["usage"] == {
         "prompt_tokens": 10,
         "completion_tokens": 5,
@@ -379,7 +379,7 @@ def test_usage_tells_what_is_known_and_invents_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "actual"),
     [
         (ErrorPart("truncated", "cut off"), ("server_error", "truncated")),
         (ErrorPart("upstream", "cut off"), ("server_error", None)),
@@ -389,10 +389,10 @@ def test_usage_tells_what_is_known_and_invents_nothing() -> None:
     ],
 )
 def test_an_error_is_the_last_event_and_there_is_no_finish_reason(
-    error: ErrorPart, told: tuple[str, str | None]
+    error: ErrorPart, actual: tuple[str, str | None]
 ) -> None:
     found = written(*TEXT[:2], *CALL[:2], error, finish=Finish("error"))
-    type, code = told
+    type, code = actual
     assert found[-1] == {"error": {"message": "cut off", "type": type, "param": None, "code": code}}
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in found[:-1])
     assert body(assemble([START, error]), plain()) == json.dumps(
@@ -400,14 +400,14 @@ def test_an_error_is_the_last_event_and_there_is_no_finish_reason(
     ).encode()  # fmt: skip
 
 
-def test_an_error_tells_the_usage_that_was_asked_for() -> None:
+def test_an_error_event_has_usage_if_requested() -> None:
     error, end = ErrorPart("upstream", "no"), Finish("error", usage=Usage(3, 4))
-    told = written(error, finish=end, context=asked())[-1]["usage"]
-    assert told == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    actual = written(error, finish=end, context=asked())[-1]["usage"]
+    assert actual == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert written(error, finish=end)[-1].keys() == {"error"}
 
 
-def test_sources_and_text_that_waited_come_before_the_error() -> None:
+def test_buffered_text_and_sources_are_written_before_the_error() -> None:
     found = written(
         *TEXT[:2],
         TextStart("u"),
@@ -423,7 +423,7 @@ def test_sources_and_text_that_waited_come_before_the_error() -> None:
 # One message
 
 
-def test_texts_that_overlap_are_said_one_after_the_other() -> None:
+def test_overlapping_texts_are_written_one_after_the_other() -> None:
     found = written(
         TextStart("a"),
         TextStart("b"),
@@ -440,11 +440,11 @@ def test_texts_that_overlap_are_said_one_after_the_other() -> None:
         TextEnd("c"),
         TextEnd("d"),
     )
-    said = "".join(delta["content"] for delta in deltas(found))
-    assert said == "a1 a2 b1 c1 c2 d1 "
+    sequence = "".join(delta["content"] for delta in deltas(found))
+    assert sequence == "a1 a2 b1 c1 c2 d1 "
 
 
-def test_reasonings_that_overlap_are_said_one_after_the_other() -> None:
+def test_overlapping_reasonings_are_written_one_after_the_other() -> None:
     parts: list[Part] = [
         ReasoningStart("a", "raw"),
         ReasoningStart("b", "raw"),
@@ -456,11 +456,11 @@ def test_reasonings_that_overlap_are_said_one_after_the_other() -> None:
     ]
     for start in (START, OURS):
         found = written(*parts, start=start)
-        said = [delta["reasoning_content"] for delta in deltas(found)]
-        assert said == ["a1", "a2", "b1"]
+        sequence = [delta["reasoning_content"] for delta in deltas(found)]
+        assert sequence == ["a1", "a2", "b1"]
 
 
-def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> None:
+def test_neighbouring_texts_are_joined_with_a_finding() -> None:
     again: list[Part] = [TextStart("u"), TextDelta("u", "x"), TextEnd("u")]
     joined = ["text-start: joined to the one before it"]
     assert lost(*TEXT, *again) == joined
@@ -517,17 +517,17 @@ def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> No
         ),
     ],
 )
-def test_what_has_no_place_leaves_a_finding_in_streams_and_bodies(
+def test_parts_without_a_field_leave_a_finding_in_streams_and_bodies(
     parts: list[Part], why: str
 ) -> None:
     assert lost(*parts) == [why]
     findings = Findings()
     whole = body(assemble([START, *parts, Finish("stop")]), plain(), findings)
-    told = [finding.detail for finding in findings.found]
+    actual = [finding.detail for finding in findings.found]
     if "never announced" in why:  # a fold does not know; the reason says that it was cut
-        assert told == ["finish: reason stop is written as length"]
+        assert actual == ["finish: reason stop is written as length"]
     else:
-        assert told == [why]
+        assert actual == [why]
     assert json.loads(whole)["object"] == "chat.completion"
 
 
@@ -551,7 +551,7 @@ def thought(extra: Json, origin: str | None = DIALECT) -> list[Part]:
     ]
 
 
-def test_details_of_reasoning_go_out_beside_its_last_delta() -> None:
+def test_reasoning_details_are_written_with_the_last_delta() -> None:
     found = written(*thought(Raw(DETAILS)), start=OURS)
     details = json.loads(DETAILS)["reasoning_details"]
     assert deltas(found) == [
@@ -568,19 +568,19 @@ def test_details_of_reasoning_go_out_beside_its_last_delta() -> None:
         (OURS, Raw(b'{"x":1}'), DIALECT),
     ],
 )
-def test_a_proof_of_another_origin_is_sealed(
+def test_a_signature_of_another_origin_is_wrapped_in_an_envelope(
     start: ResponseMetadata, extra: Raw, origin: str
 ) -> None:
     found = written(*thought(extra, origin), start=start)
     (detail,) = deltas(found)[-1]["reasoning_details"]
     inside = unwrap(detail["data"])
     assert (detail["type"], detail["index"]) == ("reasoning.encrypted", 0)
-    proof = ReasoningState(signature="s", kind="raw", text="hmm")
-    assert inside == Envelope(origin, start.model, proof)
+    envelope = ReasoningState(signature="s", kind="raw", text="hmm")
+    assert inside == Envelope(origin, start.model, envelope)
     assert lost(*thought(extra, origin), start=start) == []
 
 
-def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> None:
+def test_extra_content_of_a_call_is_written_in_an_entry_of_its_own() -> None:
     extra = Raw(b'{"loom":\n {"thought_signature": "c2ln"}}')
     call = ToolCall("call_1", "look", '{"at":1}', signature="c2ln", extra=extra)
     found = written(*CALL[:-1], call, start=OURS)
@@ -593,7 +593,9 @@ def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> 
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["with its first entry", "behind it"])
-def test_what_signs_a_call_is_sealed_under_the_key_that_clients_send_back(early: bool) -> None:
+def test_the_signature_of_a_call_is_wrapped_under_the_key_that_clients_send_back(
+    early: bool,
+) -> None:
     call = ToolCall("call_1", "look", '{"at":1}', signature="s", origin="host")
     start = ToolParamsStart("call_1", "look")
     if early:
@@ -602,14 +604,14 @@ def test_what_signs_a_call_is_sealed_under_the_key_that_clients_send_back(early:
     (place,) = [n for n, one in enumerate(entries(written(*stream))) if "extra_content" in one]
     assert place == (0 if early else len(entries(written(*stream))) - 1)
     extra = entries(written(*stream))[place]["extra_content"]
-    proof = unwrap(extra["google"]["thought_signature"])
-    assert proof == Envelope("host", START.model, ReasoningState("s", call="call_1"))
+    envelope = unwrap(extra["google"]["thought_signature"])
+    assert envelope == Envelope("host", START.model, ReasoningState("s", call="call_1"))
     assert lost(*stream) == []
     whole = json.loads(body(assemble([START, *stream, Finish("tool-calls")]), plain()))
     assert whole["choices"][0]["message"]["tool_calls"][0]["extra_content"] == extra
 
 
-def test_what_a_text_brought_goes_out_at_its_end() -> None:
+def test_extra_content_of_a_text_is_written_at_its_end() -> None:
     extra = Raw(b'{"loom":{"thought_signature":"c2ln"}}')
     signed: list[Part] = [
         *TEXT[:2],
@@ -646,16 +648,16 @@ def test_finish_adds_nothing() -> None:
 
 @examples(150)
 @given(SOUP)
-def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
+def test_any_legal_parts_become_a_well_formed_stream(soup: list[Part]) -> None:
     pieces = list(encode(soup, DIALECT, context=asked()))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n") == 2 for piece in pieces)
     found = chunks(b"".join(pieces))
-    said = [choice for one in found for choice in one.get("choices", ())]
-    assert said[0]["delta"]["role"] == "assistant"
-    ends = [choice["finish_reason"] is not None for choice in said]
-    assert ends == [False] * (len(said) - 1) + ["error" not in found[-1]]
-    assert sum("annotations" in choice["delta"] for choice in said) <= 1
-    begun = [one for choice in said for one in choice["delta"].get("tool_calls", ())]
+    sequence = [choice for one in found for choice in one.get("choices", ())]
+    assert sequence[0]["delta"]["role"] == "assistant"
+    ends = [choice["finish_reason"] is not None for choice in sequence]
+    assert ends == [False] * (len(sequence) - 1) + ["error" not in found[-1]]
+    assert sum("annotations" in choice["delta"] for choice in sequence) <= 1
+    begun = [one for choice in sequence for one in choice["delta"].get("tool_calls", ())]
     ids = [entry["id"] for entry in begun if "id" in entry]
     assert len(set(ids)) == len(ids)
     assert [entry["index"] for entry in begun if "id" in entry] == list(range(len(ids)))
@@ -665,7 +667,7 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
 # Bodies
 
 
-def test_a_body_says_it_all_at_once() -> None:
+def test_a_body_has_text_reasoning_calls_and_usage() -> None:
     parts: list[Part] = [
         OURS,
         *thought(Raw(DETAILS)),
@@ -718,18 +720,18 @@ def test_a_body_without_text_has_null_content() -> None:
     assert "usage" not in whole
 
 
-def test_a_fold_that_is_not_finished_has_no_reason_yet() -> None:
+def test_a_body_of_an_unfinished_response_has_no_finish_reason() -> None:
     whole = json.loads(body(Response("r", items=(TextItem("t", "x"),)), plain()))
     assert whole["choices"][0]["finish_reason"] is None
 
 
-def test_bounds_between_texts_are_always_lost_in_a_body() -> None:
+def test_texts_of_a_body_are_always_joined_with_a_finding() -> None:
     again: list[Part] = [TextStart("u"), TextDelta("u", " x"), TextEnd("u")]
     findings = Findings()
     whole = body(assemble([START, *TEXT, *CALL, *again, Finish("stop")]), plain(), findings)
     assert json.loads(whole)["choices"][0]["message"]["content"] == "Hello x"
-    told = [finding.detail for finding in findings.found]
-    assert told == ["text-start: joined to the one before it"]
+    actual = [finding.detail for finding in findings.found]
+    assert actual == ["text-start: joined to the one before it"]
 
 
 # There and back
@@ -755,7 +757,7 @@ def params(id: str, pieces: list[str], **fields: Any) -> list[Part]:
 
 @st.composite
 def items(draw: st.DrawFn, id: str) -> list[Part]:
-    """The parts of one item that the wire can say."""
+    """The parts of one item that the wire can carry."""
     words = draw(st.lists(WORDS, min_size=1, max_size=3))
     value = draw(OBJECTS)
     arguments = draw(spelled(value))
@@ -806,28 +808,31 @@ def back(raw: bytes) -> Decoded:
 
 
 def normal(parts: Sequence[Part]) -> list[Part]:
-    """What the wire can say: one reasoning, one text and one refusal; calls whose order is that
-    of their first arguments, so none; sources with every field; a total that is a sum.
+    """Returns what the wire carries: one reasoning, one text and one refusal; calls in no
+    order, as that of their first arguments decides; sources with all fields; a summed total.
     """
     response = assemble(parts)
-    said: list[Part] = [ResponseMetadata("r", model=response.model)]
+    sequence: list[Part] = [ResponseMetadata("r", model=response.model)]
     if response.reasoning:
-        said += spans(ReasoningStart, "reasoning", [response.reasoning], kind="raw")
+        sequence += spans(ReasoningStart, "reasoning", [response.reasoning], kind="raw")
     if response.text:
-        said += spans(TextStart, "text", [response.text])
+        sequence += spans(TextStart, "text", [response.text])
     if response.refusal:
-        said += spans(TextStart, "refusal", [response.refusal], refusal=True)
-    said += [_source(item) for item in response.items if isinstance(item, Source)]
+        sequence += spans(TextStart, "refusal", [response.refusal], refusal=True)
+    sequence += [_source(item) for item in response.items if isinstance(item, Source)]
     calls = sorted((*response.tool_calls, *response.invalid_tool_calls), key=lambda call: call.id)
     if response.error is None:
-        said += calls
+        sequence += calls
     else:
-        said += [ErrorPart("upstream", response.error.message, code=response.error.code), *calls]
+        sequence += [
+            ErrorPart("upstream", response.error.message, code=response.error.code),
+            *calls,
+        ]
     reason = response.finish_reason
     assert reason is not None
     if reason == "tool-calls" and not calls:
         reason = "stop"
-    return [*said, Finish(reason, usage=_usage(response.usage))]
+    return [*sequence, Finish(reason, usage=_usage(response.usage))]
 
 
 def _source(part: Source) -> Source:
@@ -845,7 +850,7 @@ def _usage(usage: Usage | None) -> Usage | None:
 
 
 def unavoidable(parts: Sequence[Part]) -> set[str]:
-    """Findings that any reader has: arguments that are no JSON, unless all of it failed."""
+    """Findings of any decoder: arguments that are not JSON, unless the response failed."""
     failed = any(isinstance(part, ErrorPart) for part in parts)
     bad = any(isinstance(part, ToolCall) and part.invalid == "bad-arguments" for part in parts)
     return {"arguments-invalid"} if bad and not failed else set()
@@ -862,8 +867,8 @@ def test_what_is_encoded_decodes_to_the_same_parts_and_without_findings(
 
 
 def in_order(response: Response) -> list[tuple[str, str]]:
-    """What is said, in order; what stands between two parts of a kind parts them."""
-    said: list[tuple[str, str]] = []
+    """Returns texts and calls in order; neighbouring parts of one kind are joined."""
+    sequence: list[tuple[str, str]] = []
     for item in response.items:
         match item:
             case TextItem(text=text, refusal=refusal):
@@ -876,15 +881,15 @@ def in_order(response: Response) -> list[tuple[str, str]]:
                 continue
         if not text:
             continue
-        if said and said[-1][0] == kind != "call":
-            text = said.pop()[1] + text
-        said.append((kind, text))
-    return said
+        if sequence and sequence[-1][0] == kind != "call":
+            text = sequence.pop()[1] + text
+        sequence.append((kind, text))
+    return sequence
 
 
 @examples(100)
 @given(streams(mixed=False))
-def test_items_that_follow_one_another_come_back_in_their_order(parts: list[Part]) -> None:
+def test_items_that_do_not_overlap_keep_their_order(parts: list[Part]) -> None:
     there = back(b"".join(encode(parts, DIALECT, context=asked())))
     assert in_order(there.response) == in_order(assemble(parts))
 
@@ -907,7 +912,7 @@ def test_a_body_decodes_to_what_the_stream_decodes_to(parts: list[Part]) -> None
         assert {finding.code for finding in whole.response.findings} == unavoidable(parts)
 
 
-# Captures: what this dialect says in any of its accents, said cleanly
+# Captures: odd streams of this dialect, encoded again
 
 
 NOT_CARRIED = {
@@ -935,11 +940,11 @@ NOT_CARRIED = {
         "tool-call: it has no name", "finish: no call could be written",
     ],
 }  # fmt: skip
-"""What a clean stream cannot say of a capture, and why."""
+"""What a well-formed stream cannot carry of a capture, and why."""
 
 
-def finish_told(response: Response) -> str | None:
-    """The reason that is read back: a word nobody knows is a stop, calls are what it asks for."""
+def finish_summary(response: Response) -> str | None:
+    """Returns the reason as it is decoded again: an unknown one is stop or tool-calls."""
     reason = response.finish_reason
     if reason not in ("other", "tool-calls"):
         return reason
@@ -949,12 +954,12 @@ def finish_told(response: Response) -> str | None:
     return reason if named and reason == "tool-calls" else "stop"
 
 
-def told(response: Response) -> dict[str, object]:
-    """All that the wire can say of a response. What kind of error it was is its code there."""
+def summary_of(response: Response) -> dict[str, object]:
+    """Returns all that the wire carries of a response. The kind of an error becomes its code."""
     error = response.error
     kind = error.kind if error and error.kind != "upstream" else None
     calls = [*response.tool_calls, *response.invalid_tool_calls]
-    proofs = [
+    states = [
         (item.signature, item.encrypted, item.extra)
         for item in response.items
         if isinstance(item, ReasoningItem)
@@ -964,9 +969,9 @@ def told(response: Response) -> dict[str, object]:
         "reasoning": response.reasoning,
         "refusal": response.refusal,
         "calls": [call for call in calls if call.name],
-        "proofs": [proof for proof in proofs if any(proof[:2])],
+        "states": [envelope for envelope in states if any(envelope[:2])],
         "sources": [one.url for one in response.items if isinstance(one, Source) and one.url],
-        "finish": finish_told(response),
+        "finish": finish_summary(response),
         "usage": _usage(response.usage),
         "model": response.model if error is None else None,
         "error": error and (error.message, error.code or kind, error.status),
@@ -974,11 +979,11 @@ def told(response: Response) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("capture", CHAT, ids=str)
-def test_a_capture_said_cleanly_is_the_same_response(capture: Capture) -> None:
+def test_a_capture_encoded_again_is_the_same_response(capture: Capture) -> None:
     for one in capture.decode_all():
         encoder = Encoder(DIALECT, context=asked(), fold=one.fold)
         there = back(b"".join(encoder.feed(one.parts)))
-        assert told(there.response) == told(one.response)
+        assert summary_of(there.response) == summary_of(one.response)
         unsaid = NOT_CARRIED.get(str(capture), [])
         assert [finding.detail for finding in encoder.findings] == unsaid
         assert {finding.code for finding in there.response.findings} == unavoidable(one.parts)
@@ -989,7 +994,7 @@ def test_a_capture_said_cleanly_is_the_same_response(capture: Capture) -> None:
 
 @contextmanager
 def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.OpenAI]:
-    """A client of a server that answers every request with these bytes."""
+    """Returns a client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
@@ -1006,11 +1011,11 @@ EVERYTHING: list[Part] = [
     Source("s", "url", "t", url="https://a.example", title="A", start=0, end=5),
     Source("s", "url", "t", url="https://b.example", title="B", start=0, end=5),
 ]
-"""Reasoning with its proof, text, calls that interleave, sources: of this dialect."""
+"""Signed reasoning, text, interleaved calls and sources, of this dialect."""
 
 
 def check(message: Any, usage: Any) -> None:
-    """What a client has in the end."""
+    """Returns what a client has in the end."""
     assert (message.content, message.reasoning_content) == ("Hello", "hmm")
     calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls]
     assert calls == [("a", "look", '{"x":1}'), ("b", "read", '{"y":2}')]

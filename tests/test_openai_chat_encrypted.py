@@ -1,4 +1,4 @@
-"""Details of reasoning in Chat Completions: every proof crosses, each with what it proves."""
+"""`reasoning_details`: every signature is kept, each with the reasoning it signs."""
 
 import json
 from collections.abc import Callable
@@ -48,20 +48,20 @@ def detail(type: str, **fields: object) -> Detail:
 
 
 def encrypted(data: str, index: int | None = 0, id: str | None = None) -> Detail:
-    told = {"data": data, "id": id, "index": index}
-    return detail("encrypted", **{key: value for key, value in told.items() if value is not None})
+    sent = {"data": data, "id": id, "index": index}
+    return detail("encrypted", **{key: value for key, value in sent.items() if value is not None})
 
 
-def text(said: str, index: int = 0, **fields: object) -> Detail:
-    return detail("text", text=said, **fields, index=index)
+def text(words: str, index: int = 0, **fields: object) -> Detail:
+    return detail("text", text=words, **fields, index=index)
 
 
-def summary(said: str, index: int = 0, **fields: object) -> Detail:
-    return detail("summary", summary=said, **fields, index=index)
+def summary(words: str, index: int = 0, **fields: object) -> Detail:
+    return detail("summary", summary=words, **fields, index=index)
 
 
 class Thought(NamedTuple):
-    """A reasoning as it was read."""
+    """A reasoning, as it was decoded."""
 
     kind: str
     text: str
@@ -81,8 +81,8 @@ def thoughts(one: Decoded) -> list[Thought]:
 def details(item: ReasoningItem) -> list[Detail]:
     if not isinstance(item.extra, Raw):
         return []
-    told: dict[str, list[Detail]] = json.loads(bytes(item.extra))
-    return told["reasoning_details"]
+    sent: dict[str, list[Detail]] = json.loads(bytes(item.extra))
+    return sent["reasoning_details"]
 
 
 def streamed(*deltas: chat.Delta) -> bytes:
@@ -96,7 +96,7 @@ def whole(message: chat.Delta) -> bytes:
 
 
 def read(raw: bytes) -> Decoded:
-    """The one response, after a look at whether its parts are legal."""
+    """Returns the one response, whose parts are legal."""
     (one,) = decode_all(raw, NAME)
     assert violations(one.parts, Assembler()) == []
     assert (one.response.text, one.response.findings) == ("hi", ())
@@ -198,38 +198,38 @@ LISTS: dict[str, tuple[list[Detail], list[Thought]]] = {
         ],
     ),
 }
-"""Details of one message, and the reasonings that they are."""
+"""Details of one message, and the reasonings that they become."""
 
 
 def spelled(found: list[Thought]) -> list[Thought]:
-    """With the keys of details in one order."""
+    """Returns the same with the keys of details in one order."""
     return [
-        one._replace(details=[dict(sorted(told.items())) for told in one.details]) for one in found
+        one._replace(details=[dict(sorted(sent.items())) for sent in one.details]) for one in found
     ]
 
 
 WAYS: dict[str, Callable[[list[Detail]], bytes]] = {
-    "a body": lambda told: whole({"reasoning_details": told}),
-    "one chunk": lambda told: streamed({"reasoning_details": told}),
-    "a chunk with its text": lambda told: streamed(
-        {"reasoning": "".join(said_in(told)), "reasoning_details": told}
+    "a body": lambda sent: whole({"reasoning_details": sent}),
+    "one chunk": lambda sent: streamed({"reasoning_details": sent}),
+    "a chunk with its text": lambda sent: streamed(
+        {"reasoning": "".join(texts_of(sent)), "reasoning_details": sent}
     ),
 }
 
 
-def said_in(told: list[Detail]) -> list[str]:
-    return [str(one.get("text") or one.get("summary") or "") for one in told]
+def texts_of(sent: list[Detail]) -> list[str]:
+    return [str(one.get("text") or one.get("summary") or "") for one in sent]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", LISTS)
-def test_each_proof_has_a_reasoning_of_its_own(case: str, way: str) -> None:
-    told, wanted = LISTS[case]
-    assert spelled(thoughts(read(WAYS[way](told)))) == spelled(wanted)
+def test_each_signature_has_a_reasoning_of_its_own(case: str, way: str) -> None:
+    sent, wanted = LISTS[case]
+    assert spelled(thoughts(read(WAYS[way](sent)))) == spelled(wanted)
 
 
 def home(one: Decoded, form: str) -> tuple[bytes, list[str]]:
-    """The response in its own dialect, and what is lost of it there."""
+    """Returns the response encoded in its own dialect, and what is not carried."""
     if form == "body":
         findings = Findings()
         raw = body(one.response, Context(), findings)
@@ -242,7 +242,7 @@ def home(one: Decoded, form: str) -> tuple[bytes, list[str]]:
 @pytest.mark.parametrize("form", ["body", "stream"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", LISTS)
-def test_details_go_home_as_they_came(case: str, way: str, form: str) -> None:
+def test_reasoning_details_go_back_to_their_host_unchanged(case: str, way: str, form: str) -> None:
     one = read(WAYS[way](LISTS[case][0]))
     raw, lost = home(one, form)
     assert (thoughts(read(raw)), lost) == (thoughts(one), [])
@@ -280,7 +280,7 @@ STREAMS: dict[str, tuple[list[chat.Delta], list[Thought]]] = {
             Thought("raw", "", None, "c", [encrypted("c", 2)]),
         ],
     ),
-    "text beside the next proof": (
+    "text beside the next signature_data": (
         [
             {"reasoning": "s", "reasoning_details": [encrypted("a")]},
             {"reasoning": "t", "reasoning_details": [encrypted("b", 1)]},
@@ -290,7 +290,7 @@ STREAMS: dict[str, tuple[list[chat.Delta], list[Thought]]] = {
             Thought("raw", "t", None, "b", [encrypted("b", 1)]),
         ],
     ),
-    "text of the index of the proof": (
+    "text of the index of the signature_data": (
         [
             {"reasoning": "s", "reasoning_details": [encrypted("a")]},
             {"reasoning_details": [text("t")]},
@@ -327,7 +327,7 @@ STREAMS: dict[str, tuple[list[chat.Delta], list[Thought]]] = {
         ],
         [Thought("summary", "st", None, "a", [summary("st", id="x"), encrypted("a", 0, "x")])],
     ),
-    "the proof in every chunk": (
+    "the signature_data in every chunk": (
         [
             {"reasoning": "s", "reasoning_details": [encrypted("a")]},
             {"reasoning": "t", "reasoning_details": [encrypted("a")]},
@@ -339,21 +339,21 @@ STREAMS: dict[str, tuple[list[chat.Delta], list[Thought]]] = {
         [Thought("raw", "s", None, None, [])],
     ),
 }
-"""Chunks, and the reasonings that they are."""
+"""Chunks, and the reasonings that they become."""
 
 
 @pytest.mark.parametrize("case", STREAMS)
-def test_a_proof_ends_what_is_said_before_it(case: str) -> None:
+def test_a_signature_ends_the_reasoning_before_it(case: str) -> None:
     deltas, wanted = STREAMS[case]
     assert spelled(thoughts(read(streamed(*deltas)))) == spelled(wanted)
 
 
 @pytest.mark.parametrize("case", STREAMS)
-def test_a_stream_says_it_again_in_the_same_parts(case: str) -> None:
+def test_a_stream_that_is_encoded_again_has_the_same_parts(case: str) -> None:
     one = read(streamed(*STREAMS[case][0]))
     raw, lost = home(one, "stream")
-    told = [one[1:] for one in thoughts(one)]  # deltas do not tell summaries from the rest
-    assert ([one[1:] for one in thoughts(read(raw))], lost) == (told, [])
+    sent = [one[1:] for one in thoughts(one)]  # deltas do not tell summaries from the rest
+    assert ([one[1:] for one in thoughts(read(raw))], lost) == (sent, [])
 
 
 JOINED = ["reasoning-start: joined to the one before it"]
@@ -362,11 +362,11 @@ JOINED = ["reasoning-start: joined to the one before it"]
 @pytest.mark.parametrize(
     ("case", "lost"), [("one after the other", []), ("text that is in no detail", JOINED)]
 )
-def test_a_message_joins_what_its_details_do_not_repeat(case: str, lost: list[str]) -> None:
+def test_a_body_joins_reasonings_whose_details_lack_the_text(case: str, lost: list[str]) -> None:
     assert home(read(streamed(*STREAMS[case][0])), "body")[1] == lost
 
 
-def test_a_message_joins_what_has_no_details() -> None:
+def test_a_body_joins_reasonings_without_details() -> None:
     first = ReasoningItem("a", "s", encrypted="1", origin=NAME)
     second = ReasoningItem("b", "t", encrypted="2", origin=NAME, extra=Raw(b'{"x":1}'))
     findings = Findings()
@@ -375,12 +375,12 @@ def test_a_message_joins_what_has_no_details() -> None:
     assert [finding.detail for finding in findings.found] == JOINED
 
 
-def test_proofs_come_beside_open_text_and_leave_it_open() -> None:
-    told = [encrypted("a"), encrypted("b", 1)]
+def test_encrypted_details_leave_an_open_text_open() -> None:
+    sent = [encrypted("a"), encrypted("b", 1)]
     raw = chat.stream(
-        [chat.chunk({"content": "h"}), chat.chunk({"content": "i", "reasoning_details": told})]
+        [chat.chunk({"content": "h"}), chat.chunk({"content": "i", "reasoning_details": sent})]
     )
-    extras = [Raw(msgspec.json.encode({"reasoning_details": [one]})) for one in told]
+    extras = [Raw(msgspec.json.encode({"reasoning_details": [one]})) for one in sent]
     parts: list[Part] = [
         ResponseMetadata("chatcmpl-1", model="m-1", created=1790000000, dialect=NAME),
         TextStart("text_0"),
@@ -405,11 +405,11 @@ DIALECTS = ("openai-responses", "anthropic-messages", "gemini")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", DIALECTS)
 @pytest.mark.parametrize("case", LISTS)
-def test_every_proof_crosses(case: str, target: DialectName, way: str) -> None:
+def test_every_signature_survives_conversion(case: str, target: DialectName, way: str) -> None:
     raw = WAYS[way](LISTS[case][0])
-    (heard,) = decode_all(convert(raw, NAME, target), target)
+    (target_response,) = decode_all(convert(raw, NAME, target), target)
     wanted = [(one.text, one.signature, one.encrypted) for one in thoughts(read(raw))]
-    found = [(one.text, one.signature, one.encrypted) for one in thoughts(heard)]
+    found = [(one.text, one.signature, one.encrypted) for one in thoughts(target_response)]
     assert [one for one in found if any(one[1:])] == [one for one in wanted if any(one[1:])]
 
 
@@ -422,33 +422,35 @@ PROVEN = st.lists(
 )
 
 
-def foreign(proven: list[tuple[str, str]]) -> list[Part]:
+def foreign(signed: list[tuple[str, str]]) -> list[Part]:
     parts: list[Part] = [ResponseMetadata("r", model="m", dialect="elsewhere")]
-    for number, (said, proof) in enumerate(proven):
+    for number, (words, signature_data) in enumerate(signed):
         id = f"reasoning_{number}"
         parts.append(ReasoningStart(id, "raw"))
-        if said:
-            parts.append(ReasoningDelta(id, said))
-        parts.append(ReasoningEnd(id, encrypted=proof, origin="elsewhere"))
+        if words:
+            parts.append(ReasoningDelta(id, words))
+        parts.append(ReasoningEnd(id, encrypted=signature_data, origin="elsewhere"))
     return [*parts, TextStart("t"), TextDelta("t", "hi"), TextEnd("t"), Finish("stop")]
 
 
 @examples(60)
 @given(PROVEN)
-def test_a_stream_keeps_foreign_proofs_beside_what_they_prove(
-    proven: list[tuple[str, str]],
+def test_a_stream_keeps_signatures_of_other_dialects_beside_their_reasoning(
+    signed: list[tuple[str, str]],
 ) -> None:
-    raw = b"".join(encode(foreign(proven), NAME))
+    raw = b"".join(encode(foreign(signed), NAME))
     (one,) = decode_all(raw, NAME)
-    assert [(told.text, told.encrypted) for told in thoughts(one)] == proven
+    assert [(sent.text, sent.encrypted) for sent in thoughts(one)] == signed
 
 
 @examples(60)
 @given(PROVEN)
-def test_a_body_keeps_all_proofs_and_says_everything_once(proven: list[tuple[str, str]]) -> None:
+def test_a_body_keeps_all_signatures_and_repeats_no_text(signed: list[tuple[str, str]]) -> None:
     fold = Assembler()
-    for part in foreign(proven):
+    for part in foreign(signed):
         fold.feed(part)
     (one,) = decode_all(body(fold.response(), Context()), NAME)
-    assert one.response.reasoning == "".join(said for said, _ in proven)
-    assert [told.encrypted for told in thoughts(one)] == [proof for _, proof in proven]
+    assert one.response.reasoning == "".join(words for words, _ in signed)
+    assert [sent.encrypted for sent in thoughts(one)] == [
+        signature_data for _, signature_data in signed
+    ]

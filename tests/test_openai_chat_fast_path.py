@@ -1,4 +1,4 @@
-"""The fast path of the chat decoder: it gives what the full parser gives, or it is not taken."""
+"""The fast path of the chat decoder: its parts are those of the full parser."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -90,13 +90,13 @@ NOT_FITTING: dict[str, Frame] = {
 
 
 @pytest.mark.parametrize("case", NOT_FITTING)
-def test_what_differs_in_anything_else_is_parsed_in_full(case: str) -> None:
+def test_a_chunk_that_differs_elsewhere_is_parsed_in_full(case: str) -> None:
     made = ChunkTemplate.from_chunk(chunk("a"), "a")
     assert made is not None
     assert made.match(NOT_FITTING[case]) is None
 
 
-def test_what_is_shorter_than_its_two_ends_does_not_fit() -> None:
+def test_a_chunk_shorter_than_the_template_does_not_match() -> None:
     made = ChunkTemplate.from_chunk(Frame(b'{"a":"}","content":"a"}'), "a")
     assert made is not None
     assert made.match(Frame(b'{"a":"}","content":}')) is None
@@ -129,7 +129,7 @@ WITHOUT_TEMPLATE: dict[str, Frame] = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_TEMPLATE)
-def test_where_the_place_of_the_text_is_not_certain_there_is_no_template(case: str) -> None:
+def test_no_template_is_made_if_the_position_of_the_text_is_uncertain(case: str) -> None:
     assert ChunkTemplate.from_chunk(WITHOUT_TEMPLATE[case], "a") is None
 
 
@@ -150,7 +150,7 @@ def decoded(frames: Sequence[Frame]) -> Decoded:
 
 
 def respaced(frames: Sequence[Frame]) -> list[Frame]:
-    """The same chunks, of which no two neighbours have the same bytes around their text."""
+    """Returns the same chunks with different bytes around the text of neighbours."""
     return [
         replace(frame, data=b"{ " + frame.data[1:]) if at % 2 and may_be_spaced(frame) else frame
         for at, frame in enumerate(frames)
@@ -158,7 +158,7 @@ def respaced(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def may_be_spaced(frame: Frame) -> bool:
-    """Numbered events are told apart by their bytes, and what is no JSON is shown as it came."""
+    """Whether blanks change nothing: replays are found by bytes, and broken JSON is quoted."""
     try:
         json.loads(frame.data)
     except ValueError:
@@ -183,7 +183,7 @@ def test_the_texts_of_equal_chunks_are_deltas_of_one_text() -> None:
 
 
 def refusing(text: str) -> Frame:
-    """A chunk that refuses, and in a choice that is not read has a text."""
+    """Returns a chunk with a refusal, and with text in a choice that is not read."""
     other = b'{"index":1,"delta":{"content":"%b"}}' % text.encode()
     return Frame(b'{"id":"1","choices":[%b,{"index":0,"delta":{"refusal":"a"}}]}' % other)
 
@@ -220,12 +220,12 @@ ODD: dict[str, list[Frame]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_odd_chunks_among_equal_ones_are_read_as_ever(case: str) -> None:
+def test_odd_chunks_among_equal_ones_are_parsed_in_full(case: str) -> None:
     assert decoded(ODD[case]) == decoded(respaced(ODD[case]))
 
 
 def with_call(text: str, arguments: str) -> Frame:
-    """A chunk with text, and beside it a piece of a call whose name has not come yet."""
+    """Returns a chunk with text and a delta of a call whose name has not come yet."""
     call = (
         b'"tool_calls":[{"index":0,"function":{"arguments":%b}}],' % json.dumps(arguments).encode()
     )
@@ -235,23 +235,23 @@ def with_call(text: str, arguments: str) -> Frame:
 
 
 def misspelled(text: str) -> Frame:
-    """A chunk whose text stands under an escaped key, and another one where nobody looks."""
+    """Returns a chunk with its text under an escaped key, and another text in an unknown field."""
     raw = BEFORE.replace(b'"content"', rb'"\u0063ontent"') + b'"a"' + AFTER
     return Frame(raw.replace(b'"id"', b'"content":"%b","id"' % text.encode()))
 
 
-def test_a_chunk_with_a_piece_of_a_call_that_is_held_is_not_text_alone() -> None:
+def test_a_chunk_with_a_delta_of_a_buffered_call_makes_no_template() -> None:
     frames = [chunk("."), *(with_call(text, "1") for text in "abc"), Frame(DONE)]
     assert decoded(frames) == decoded(respaced(frames))
     assert [part.params for part in decoded(frames).parts if isinstance(part, ToolCall)] == ["111"]
 
 
-def test_a_key_that_only_looks_like_the_texts_is_not_taken_for_it() -> None:
+def test_a_similar_key_is_not_mistaken_for_content() -> None:
     frames = [chunk("."), misspelled("a"), misspelled("b"), Frame(DONE)]
     assert decoded(frames) == decoded(respaced(frames))
 
 
-def test_after_the_end_a_chunk_that_fits_brings_nothing() -> None:
+def test_a_matching_chunk_after_the_end_yields_nothing() -> None:
     findings = Findings()
     decoder = ChatDecoder(Context(ids=Ids(b"seed")), findings)
     for text in "ab":
@@ -316,7 +316,7 @@ def some_of(draw: st.DrawFn, table: Mapping[str, list[object]]) -> dict[str, obj
 
 @st.composite
 def runs(draw: st.DrawFn, spaced: bool) -> list[Frame]:
-    """Chunks that differ in their text alone."""
+    """Chunks that differ only in their text."""
     plain = draw(st.booleans())
     aside: dict[str, object] = {} if plain else draw(some_of(ASIDE))
     beside: dict[str, object] = {} if plain else draw(some_of(BESIDE))

@@ -1,8 +1,8 @@
-"""Frames that are passed on, and an encoder that goes on behind them: the client is told all of
-it once, and the official client reads it as Weft does.
+"""Frames that pass through, and an encoder that takes over: the client gets everything once, and
+the official client reads it as Weft does.
 
-What passes here passes in a gateway: a frame, as soon as nothing that was said is held back and
-nothing was found; from the first finding or error on, an encoder's events.
+A frame passes here as it does in a gateway, as soon as nothing of it is held back and there is no
+finding; from the first finding or error on, the client gets the events of an encoder.
 """
 
 import json
@@ -17,7 +17,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
 from tests.captures import CHAT, DIALECT, Capture
-from tests.test_openai_chat_encoder import finish_told, told
+from tests.test_openai_chat_encoder import finish_summary, summary_of
 from weft.assembler import Response
 from weft.codec import Decoder, Pipe
 from weft.context import Context
@@ -48,7 +48,7 @@ STREAMS = [
 ]
 FAILURE = ErrorPart("timeout", "too slow", retryable=True)
 
-SPOKEN = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, ReasoningEnd)
+TEXT_PARTS = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, ReasoningEnd)
 Delta = TextDelta | ReasoningDelta | ToolParamsDelta
 
 
@@ -65,7 +65,7 @@ def pipe(capture: Capture) -> Pipe:
 
 
 def compressed(parts: Sequence[Part]) -> list[Part]:
-    """The same parts with one delta an item."""
+    """Returns the same parts with one delta per item."""
     texts: dict[str, str] = {}
     for part in parts:
         if isinstance(part, Delta):
@@ -80,20 +80,20 @@ def compressed(parts: Sequence[Part]) -> list[Part]:
 
 
 class Client:
-    """What a client of a gateway gets, where both sides speak this dialect."""
+    """What the client of a gateway gets if both sides use this dialect."""
 
     def __init__(self, reader: Pipe) -> None:
         self._pipe = reader
         self._parts: list[Part] = []
         self._waiting: list[Frame] = []
-        self._unsaid: list[Part] = []
-        """What the frames that wait said."""
+        self._untexts: list[Part] = []
+        """The parts of the frames that wait."""
         self._told = SentState(OPENAI_CHAT)
         self._encoder: EventEncoder | None = None
         self.data: list[bytes] = []
 
     def feed(self, frame: Frame, *, now: bool = False) -> None:
-        """`now`: an encoder must go on, whatever the reason."""
+        """`now`: an encoder takes over, for any reason."""
         parts = self._pipe.feed([frame])
         self._waiting.append(frame)
         self._take(parts, now=now)
@@ -106,7 +106,7 @@ class Client:
 
     def _take(self, parts: list[Part], *, now: bool) -> None:
         self._parts += parts
-        self._unsaid += parts
+        self._untexts += parts
         failed = any(isinstance(part, ErrorPart) for part in parts)
         if self._encoder is not None:
             self._write(self._encoder.feed(parts))
@@ -114,22 +114,22 @@ class Client:
             self._take_over()
         elif self._parts and not self._pipe.holding:
             self.data += [frame.data for frame in self._waiting]
-            self._told.add(((frame, None) for frame in self._waiting), self._unsaid)
-            self._waiting, self._unsaid = [], []
+            self._told.add(((frame, None) for frame in self._waiting), self._untexts)
+            self._waiting, self._untexts = [], []
 
     def _take_over(self) -> None:
-        """Brings an encoder up from what was told, and lets it tell the rest."""
+        """Feeds an encoder what was passed through, and lets it write the rest."""
         context = Context(request=Request("asked", include_usage=True), ids=Ids(b"client"))
         fold = self._pipe.guard.fold
-        self._encoder = self._told.encoder(context, fold, Findings(), self._unsaid)
-        self._write(self._encoder.feed(self._unsaid))
+        self._encoder = self._told.encoder(context, fold, Findings(), self._untexts)
+        self._write(self._encoder.feed(self._untexts))
 
     def _write(self, events: Iterable[Event]) -> None:
         self.data += [event.data for event in events]
 
     @property
     def response(self) -> Response:
-        """What was meant."""
+        """The guarded parts."""
         return self._pipe.response
 
     @property
@@ -138,12 +138,12 @@ class Client:
 
 
 def content(parts: Sequence[Part]) -> list[Part]:
-    """The text and the reasoning, each in one piece, as far as something was said. Of which kind
-    a reasoning is, is not told.
+    """Returns the texts and reasonings that are not empty, each in one delta, without the kind of
+    the reasoning.
     """
-    spoken = {part.id for part in parts if isinstance(part, TextDelta | ReasoningDelta)}
-    said = [part for part in parts if isinstance(part, SPOKEN) and part.id in spoken]
-    return compressed([_plain(part) for part in said])
+    ids = {part.id for part in parts if isinstance(part, TextDelta | ReasoningDelta)}
+    texts = [part for part in parts if isinstance(part, TEXT_PARTS) and part.id in ids]
+    return compressed([_plain(part) for part in texts])
 
 
 def _plain(part: Part) -> Part:
@@ -151,14 +151,14 @@ def _plain(part: Part) -> Part:
 
 
 def decoded(client: Client) -> tuple[list[Part], Response]:
-    """What Weft makes of what the client got."""
+    """Decodes what the client got with Weft."""
     decoder = Decoder(DIALECT, context=Context(ids=Ids(b"capture")))
     parts = decoder.feed(b"".join(write("", data) for data in client.data)) + decoder.finish()
     return [*parts], decoder.response
 
 
 def accumulated(client: Client) -> tuple[object, ...]:
-    """What the official client makes of it."""
+    """Reads it with the official client."""
     state = ChatCompletionStreamState()
     for data in client.data[:-1]:
         chunk = construct_type(type_=ChatCompletionChunk, value=json.loads(data))
@@ -184,7 +184,7 @@ def _made(call: dict[str, Any]) -> tuple[str, str]:
 def meant(response: Response) -> tuple[object, ...]:
     items = [item for item in response.items if isinstance(item, ToolCall) and item.name]
     calls = [(call.id, call.name, call.params) for call in items]
-    return "assistant", response.text, response.refusal, calls, _WORDS[finish_told(response)]
+    return "assistant", response.text, response.refusal, calls, _WORDS[finish_summary(response)]
 
 
 _WORDS = {"stop": "stop", "length": "length", "tool-calls": "tool_calls"} | {
@@ -194,26 +194,26 @@ _WORDS = {"stop": "stop", "length": "length", "tool-calls": "tool_calls"} | {
 }
 
 
-def unproven(call: ToolCall) -> ToolCall:
-    """A call without what is told when it is over: one that was cut never is."""
+def without_signature(call: ToolCall) -> ToolCall:
+    """Returns a call without the fields of its end, which a cut call does not have."""
     return replace(call, signature=None, extra=UNSET)
 
 
 def check(client: Client) -> None:
     parts, response = decoded(client)
     assert content(parts) == client.content
-    was, want = told(response), told(client.response)
+    was, want = summary_of(response), summary_of(client.response)
     if client.response.error is None:
         assert was == want
         assert accumulated(client) == meant(client.response)
-    else:  # calls were cut: those that were never announced are not told
-        cut = {call.id: unproven(call) for call in client.response.invalid_tool_calls}
-        assert all(unproven(call) == cut[call.id] for call in response.invalid_tool_calls)
+    else:  # calls were cut: those that were never announced are not written
+        cut = {call.id: without_signature(call) for call in client.response.invalid_tool_calls}
+        assert all(without_signature(call) == cut[call.id] for call in response.invalid_tool_calls)
         assert was | {"calls": []} == want | {"calls": []}
 
 
 @pytest.mark.parametrize("capture", STREAMS, ids=str)
-def test_a_client_is_told_what_was_meant_whatever_is_odd(capture: Capture) -> None:
+def test_clients_get_the_guarded_parts_of_any_odd_stream(capture: Capture) -> None:
     client = Client(pipe(capture))
     for frame in read(capture.raw):
         client.feed(frame)
@@ -232,7 +232,7 @@ CLEAN = [capture for capture in STREAMS if is_clean(capture)]
 
 
 @pytest.mark.parametrize("capture", CLEAN, ids=str)
-def test_where_nothing_is_found_the_frames_pass_as_they_are(capture: Capture) -> None:
+def test_frames_without_findings_pass_through_unchanged(capture: Capture) -> None:
     client, frames = Client(pipe(capture)), read(capture.raw)
     for frame in frames:
         client.feed(frame)
@@ -243,7 +243,7 @@ def test_where_nothing_is_found_the_frames_pass_as_they_are(capture: Capture) ->
 
 @pytest.mark.parametrize("capture", STREAMS, ids=str)
 @pytest.mark.parametrize("failing", [False, True], ids=["goes-on", "fails"])
-def test_an_encoder_can_go_on_behind_any_frame(capture: Capture, failing: bool) -> None:
+def test_an_encoder_can_take_over_after_any_frame(capture: Capture, failing: bool) -> None:
     frames = read(capture.raw)
     for place in range(len(frames)):
         client = Client(pipe(capture))

@@ -1,4 +1,4 @@
-"""Requests of Chat Completions: read, written back as they came, and written for others."""
+"""Requests of Chat Completions: parsed, passed through, and rendered from other dialects."""
 
 import contextlib
 import json
@@ -62,15 +62,15 @@ def parsed(body: Object, context: Context | None = None) -> Parsed:
 
 
 def read(body: Object, context: Context | None = None) -> Request:
-    """The request of a body, without the memory of it."""
+    """Returns the request of a body, without the source bytes."""
     request = parsed({"model": "m", "messages": [], **body}, context).request
     assert isinstance(request, RequestWithSource)
     assert request.source is not None
     return request.source.request
 
 
-def said(message: Object, context: Context | None = None) -> Message:
-    """What one message is read as."""
+def parse_message(message: Object, context: Context | None = None) -> Message:
+    """Parses one message."""
     return read({"messages": [message]}, context).messages[0]
 
 
@@ -85,8 +85,8 @@ def written(request: Request, context: Context | None = None) -> tuple[Object, l
     return body, losses
 
 
-def asked(body: Object) -> Object:
-    """A body as it is sent: usage is always asked for when it is not told otherwise."""
+def as_sent(body: Object) -> Object:
+    """Returns a body as it is sent: streams request usage unless the client says otherwise."""
     if not body.get("stream"):
         return body
     options = body.get("stream_options") or {}
@@ -99,14 +99,14 @@ def asked(body: Object) -> Object:
 
 @QUICK
 @given(body=own_bodies())
-def test_what_came_in_this_dialect_goes_out_as_it_came(body: Object) -> None:
-    assert written(parsed(body).request) == (asked(body), [])
+def test_a_body_of_this_dialect_goes_out_in_its_own_bytes(body: Object) -> None:
+    assert written(parsed(body).request) == (as_sent(body), [])
 
 
 @QUICK
 @given(body=own_bodies())
-def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> None:
-    """Nulls, defaults and the older words are normalised; nothing else may change."""
+def test_a_body_rendered_from_its_fields_alone_means_the_same(body: Object) -> None:
+    """Nulls, defaults and deprecated keys are normalised; nothing else may change."""
     request = read(body)
     again, losses = written(request)
     assert losses == []
@@ -116,17 +116,17 @@ def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> N
 
 @QUICK
 @given(body=bodies(), model=st.sampled_from(["m", "other"]))
-def test_an_edit_changes_what_it_touches_and_nothing_else(body: Object, model: str) -> None:
+def test_an_edited_request_changes_only_the_edited_keys(body: Object, model: str) -> None:
     request = msgspec.structs.replace(
         parsed(body).request, model=model, messages=(*parsed(body).request.messages, HI)
     )
     messages = body["messages"]
     assert isinstance(messages, list)
-    expected = asked({**body, "model": model, "messages": [*messages, GREETING]})
+    expected = as_sent({**body, "model": model, "messages": [*messages, GREETING]})
     assert written(request) == (expected, [])
 
 
-def test_key_order_and_number_spelling_are_the_clients() -> None:
+def test_key_order_and_number_format_are_kept() -> None:
     body = (
         b'{"temperature":1.0,"messages":[{"content":"hi","role":"user"}],"model":"m",'
         b'"tools":[{"function":{"parameters":{"b":1e2,"a":1.50},"name":"f"},"type":"function"}]}'
@@ -234,11 +234,11 @@ IMAGE: Object = {"type": "image_url", "image_url": {"url": "data:image/png;base6
         ),
     ],
 )
-def test_a_message_is_read(message: Object, expected: Message) -> None:
-    assert said(message) == expected
+def test_a_message_is_parsed(message: Object, expected: Message) -> None:
+    assert parse_message(message) == expected
 
 
-def test_the_result_of_a_free_form_call_knows_what_it_is() -> None:
+def test_the_result_of_a_custom_call_has_its_kind() -> None:
     call: Object = {"id": "1", "type": "custom", "custom": {"name": "g", "input": "x"}}
     messages = [
         {"role": "assistant", "tool_calls": [call]},
@@ -248,7 +248,7 @@ def test_the_result_of_a_free_form_call_knows_what_it_is() -> None:
     assert read({"messages": messages}).messages[1] == Message("tool", (result,))
 
 
-def test_calls_in_the_old_form_get_an_id_which_their_results_share() -> None:
+def test_deprecated_function_calls_share_a_minted_id_with_their_results() -> None:
     messages = [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "r"},
@@ -260,24 +260,24 @@ def test_calls_in_the_old_form_get_an_id_which_their_results_share() -> None:
     assert result == ResultContent(call.id, (TextContent("r"),), name="f")
 
 
-def test_reasoning_of_this_wire_keeps_its_proof_and_its_origin() -> None:
+def test_reasoning_of_this_dialect_keeps_its_signature_and_origin() -> None:
     details: Object = {"type": "reasoning.text", "text": "why", "signature": "s", "index": 0}
     message: Object = {"role": "assistant", "content": "a", "reasoning_details": [details]}
     raw = Raw(b'{"reasoning_details":[' + json.dumps(details).encode() + b"]}")
     expected = ReasoningContent("why", signature="s", origin="here", extra=raw)
-    assert said(message, Context(origin="here")).content == (expected, TextContent("a"))
+    assert parse_message(message, Context(origin="here")).content == (expected, TextContent("a"))
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_reasoning_is_read_from_either_field(field: str) -> None:
+def test_reasoning_is_parsed_from_either_field(field: str) -> None:
     thought = ReasoningContent("why", origin=NAME)
-    assert said({"role": "assistant", field: "why"}).content == (thought,)
+    assert parse_message({"role": "assistant", field: "why"}).content == (thought,)
 
 
 ENVELOPE = wrap(Envelope("elsewhere", "m", ReasoningState(signature="s", item_id="i")))
 
 
-def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
+def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
     detail = {"type": "reasoning.encrypted", "data": ENVELOPE, "index": 0}
     call = {
         "id": "1",
@@ -304,7 +304,7 @@ def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
     ]
 
 
-def test_what_signs_a_call_goes_home_in_the_hosts_own_field() -> None:
+def test_the_signature_of_a_call_goes_back_in_the_field_of_its_host() -> None:
     call = CallContent("1", "f", "{}", signature="s", origin="here")
     answer = ResultContent("1", (TextContent("r"),))
     request = Request("m", messages=(Message("assistant", (call,)), Message("tool", (answer,))))
@@ -316,6 +316,12 @@ def test_what_signs_a_call_goes_home_in_the_hosts_own_field() -> None:
     assert b"extra_content" not in away.body
     assert [loss.path for loss in losses] == ["messages[0].content[0].signature"]
 
+
+UNKNOWN_CHOICE: Object = {
+    "type": "allowed_tools",
+    "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp", "server_label": "s"}]},
+}
+UNKNOWN_CHOICE_EXTRA = b'{"tool_choice":%b}' % json.dumps(UNKNOWN_CHOICE).encode()
 
 FIELDS: list[tuple[Object, Request]] = [
     ({"max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
@@ -363,6 +369,21 @@ FIELDS: list[tuple[Object, Request]] = [
         Request("m", tool_choice=ToolChoice("required", "g", "custom")),
     ),
     (
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            }
+        },
+        Request("m", tool_choice=ToolChoice("auto", allowed=("f",))),
+    ),
+    ({"tool_choice": UNKNOWN_CHOICE}, Request("m", extra=Raw(UNKNOWN_CHOICE_EXTRA))),
+    ({"function_call": "none"}, Request("m", tool_choice=ToolChoice("none"))),
+    ({"function_call": "odd"}, Request("m", extra=Raw(b'{"function_call":"odd"}'))),
+    (
         {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
         Request("m", tools=(Tool("f"),), tool_choice=ToolChoice("required", "f")),
     ),
@@ -389,7 +410,7 @@ FIELDS: list[tuple[Object, Request]] = [
 
 
 @pytest.mark.parametrize(("body", "expected"), FIELDS, ids=lambda one: str(one)[:40])
-def test_a_field_is_read(body: Object, expected: Request) -> None:
+def test_an_option_is_parsed(body: Object, expected: Request) -> None:
     assert read(body) == msgspec.structs.replace(expected, dialect=NAME)
 
 
@@ -453,7 +474,7 @@ def test_a_field_is_read(body: Object, expected: Request) -> None:
         ({"metadata": {"a": 1}}, "metadata[...]"),
     ],
 )
-def test_a_body_that_cannot_be_is_refused_by_its_path(body: Object, path: str) -> None:
+def test_an_invalid_body_is_rejected_with_the_path_of_the_fault(body: Object, path: str) -> None:
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.path == path
@@ -490,7 +511,7 @@ KEYS = st.sampled_from(
         ANYTHING | st.sampled_from(["user", "assistant", "tool"]),
     ),
 )
-def test_whatever_json_comes_is_read_or_refused(
+def test_any_json_is_parsed_or_rejected_as_a_bad_request(
     body: Object, broken: Object, message: Object
 ) -> None:
     messages = body["messages"]
@@ -502,7 +523,7 @@ def test_whatever_json_comes_is_read_or_refused(
 
 @QUICK
 @given(data=st.binary(max_size=40))
-def test_whatever_bytes_come_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_json_are_rejected(data: bytes) -> None:
     with pytest.raises(BadRequest):
         REQUEST.parse(data, Context())
 
@@ -510,7 +531,7 @@ def test_whatever_bytes_come_are_refused(data: bytes) -> None:
 # Where a loss is in the client's body
 
 
-def test_losses_are_placed_in_the_clients_own_body() -> None:
+def test_losses_have_the_path_in_the_clients_own_body() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     places = parsed(
         {
@@ -571,7 +592,7 @@ OTHER = "anthropic-messages"
 
 
 def other(**fields: object) -> Request:
-    """A request that came in another dialect."""
+    """Returns a request that came in another dialect."""
     base = Request("m", dialect=OTHER, messages=(HI,))
     return msgspec.structs.replace(base, **fields)
 
@@ -666,12 +687,18 @@ CLOSED = Raw(
             None,
             [("tool_choice", "warned")],
         ),
+        (
+            other(parallel_tool_calls=False),
+            "parallel_tool_calls",
+            None,
+            [("parallel_tool_calls", "adapted")],
+        ),
         (other(instructions="be"), "messages", [{"role": "system", "content": "be"}, GREETING], []),
         (other(stream=True), "stream_options", {"include_usage": True}, []),
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_field_of_another_dialect_is_written(
+def test_an_option_of_another_dialect_is_rendered(
     request_: Request, key: str | None, value: object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(request_)
@@ -680,7 +707,7 @@ def test_a_field_of_another_dialect_is_written(
         assert body.get(key) == value
 
 
-def test_the_limit_is_named_as_the_host_wants_it() -> None:
+def test_the_token_limit_has_the_name_that_the_host_expects() -> None:
     context = Context(quirks=ChatQuirks(token_limit="max_tokens"))
     body, losses = written(other(max_output_tokens=9), context)
     assert (body["max_tokens"], "max_completion_tokens" in body, losses) == (9, False, [])
@@ -700,7 +727,7 @@ SPELLED = msgspec.structs.replace(
     FREE_FORM, raw=Raw(b'{"format":{"type":"grammar","definition":"x","syntax":"lark"}}')
 )
 CUSTOM = Context(quirks=ChatQuirks(custom_tools=True))
-"""A host that takes tools for free text."""
+"""A host that accepts custom tools."""
 
 
 @pytest.mark.parametrize(
@@ -778,7 +805,7 @@ CUSTOM = Context(quirks=ChatQuirks(custom_tools=True))
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_tool_of_another_dialect_is_written(
+def test_a_tool_of_another_dialect_is_rendered(
     tool: Tool, value: object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(tooled(tool))
@@ -803,14 +830,14 @@ def test_a_tool_of_another_dialect_is_written(
         ),
     ],
 )
-def test_a_tool_for_free_text_stays_one_where_the_host_takes_it(tool: Tool, custom: Object) -> None:
+def test_a_custom_tool_stays_one_if_the_host_accepts_it(tool: Tool, custom: Object) -> None:
     rendered, losses = render(tooled(tool), CUSTOM)
     body: Object = json.loads(rendered.body)
     assert (body["tools"], losses) == ([{"type": "custom", "custom": custom}], [])
     assert rendered.bridged == frozenset()
 
 
-def test_free_text_is_bridged_wherever_it_stands() -> None:
+def test_custom_tools_calls_and_choices_become_functions_together() -> None:
     step = (
         HI,
         Message("assistant", (CallContent("1", "g", 'a "b"', kind="custom", format="text"),)),
@@ -830,7 +857,7 @@ def test_free_text_is_bridged_wherever_it_stands() -> None:
     ]
 
 
-def test_a_search_that_is_only_offered_is_left_out_beside_functions() -> None:
+def test_an_optional_web_search_is_dropped_beside_functions() -> None:
     tools = (Tool("f"), Tool("web_search", "web-search"))
     body, losses = written(tooled(*tools))
     (tool,) = cast("list[dict[str, dict[str, str]]]", body["tools"])
@@ -839,7 +866,7 @@ def test_a_search_that_is_only_offered_is_left_out_beside_functions() -> None:
     assert [(loss.path, loss.outcome) for loss in losses] == [("tools[1]", "warned")]
 
 
-def test_a_hosted_search_is_an_option_here() -> None:
+def test_a_hosted_web_search_becomes_web_search_options() -> None:
     near = Raw(b'{"type":"approximate","city":"K","country":"DE"}')
     tool = Tool("web_search", "web-search", hosted=Hosted(context_size="low", location=near))
     body, losses = written(tooled(tool))
@@ -849,12 +876,33 @@ def test_a_hosted_search_is_an_option_here() -> None:
 
 
 @pytest.mark.parametrize("field", ["allowed_domains", "blocked_domains", "max_uses"])
-def test_a_search_that_cannot_be_limited_is_refused(field: str) -> None:
+def test_a_web_search_with_unavailable_limits_is_refused(field: str) -> None:
     value: object = 3 if field == "max_uses" else ("a.example",)
     hosted = msgspec.structs.replace(Hosted(), **{field: value})
     losses = written(tooled(Tool("web_search", "web-search", hosted=hosted)))[1]
     assert [(loss.path, loss.outcome) for loss in losses] == [
         (f"tools[0].hosted.{field}", "refused")
+    ]
+
+
+def test_a_second_web_search_is_dropped_if_it_is_the_same_and_refused_otherwise() -> None:
+    low, high = (
+        Tool("web_search", "web-search", hosted=Hosted(context_size=size))
+        for size in ("low", "high")
+    )
+    body, losses = written(tooled(low, low, high))
+    assert body["web_search_options"] == {"search_context_size": "low"}
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("tools[1]", "adapted"),
+        ("tools[2]", "refused"),
+    ]
+
+
+def test_a_location_that_is_no_city_is_refused() -> None:
+    hosted = Hosted(location=Raw(b'{"city":{"latitude":1}}'))
+    losses = written(tooled(Tool("web_search", "web-search", hosted=hosted)))[1]
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("tools[0].hosted.location", "refused")
     ]
 
 
@@ -902,7 +950,7 @@ def test_forcing_a_hosted_tool_is_refused() -> None:
         assert [loss.outcome for loss in losses] == ["refused"]
 
 
-def test_trap_09_a_name_is_spelled_the_same_wherever_it_stands() -> None:
+def test_trap_09_a_tool_name_is_renamed_alike_everywhere() -> None:
     name = "look at/this " * 8
     step = (
         Message("assistant", (CallContent("1", name, "{}"),)),
@@ -952,7 +1000,7 @@ def answered(content: object) -> Object:
     return {"role": "tool", "tool_call_id": "1", "content": content}
 
 
-def test_trap_13_a_failed_result_says_so_in_words_and_never_by_a_key() -> None:
+def test_trap_13_a_failed_result_is_marked_in_its_text() -> None:
     result = ResultContent("1", (TextContent("gone"),), is_error=True)
     assert messages(*step(CALL, result)) == (
         [ASKED, answered("Error: gone")],
@@ -962,7 +1010,7 @@ def test_trap_13_a_failed_result_says_so_in_words_and_never_by_a_key() -> None:
     assert messages(*step(CALL, nothing))[0] == [ASKED, answered("Error")]
 
 
-def test_trap_12_images_of_a_result_follow_in_a_message_and_are_never_text() -> None:
+def test_trap_12_images_of_a_result_move_to_a_user_message() -> None:
     image, file = ImageContent("image/png", "AA=="), FileContent("application/pdf", "JVBE")
     result = ResultContent("1", (TextContent("see"), image, file))
     written_, losses = messages(*step(CALL, result, TextContent("so?")))
@@ -1010,7 +1058,7 @@ def test_trap_06_and_11_results_follow_their_calls_in_order_by_id() -> None:
     assert {loss.outcome for loss in losses} == {"adapted"}
 
 
-def test_neighbours_of_one_role_are_one_message_and_instructions_are_not() -> None:
+def test_neighbouring_messages_of_one_role_are_merged_except_instructions() -> None:
     found = messages(
         Message("system", (TextContent("a"), TextContent("b", cache="5m"))),
         Message("developer", (TextContent("c"),)),
@@ -1033,7 +1081,7 @@ def test_neighbours_of_one_role_are_one_message_and_instructions_are_not() -> No
     )
 
 
-def test_texts_are_one_string_and_parts_only_where_one_is_no_text() -> None:
+def test_content_is_a_string_unless_a_part_is_not_text() -> None:
     image = ImageContent(url="u")
     texts = (TextContent("a"), TextContent(""), TextContent("b"))
     said_ = (
@@ -1065,7 +1113,7 @@ def test_texts_are_one_string_and_parts_only_where_one_is_no_text() -> None:
     ]
 
 
-def test_a_host_without_developers_hears_the_system() -> None:
+def test_developer_messages_become_system_for_hosts_without_that_role() -> None:
     context = Context(quirks=ChatQuirks(developer_role=False))
     found = messages(Message("developer", (TextContent("c"),)), context=context)
     assert found == ([{"role": "system", "content": "c"}], [("messages[1].role", "adapted")])
@@ -1119,7 +1167,7 @@ def test_a_host_without_developers_hears_the_system() -> None:
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_what_a_user_of_another_dialect_says_is_written(
+def test_a_user_message_of_another_dialect_is_rendered(
     content: AnyContent, value: object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(messages=(Message("user", (content,)),)))
@@ -1153,7 +1201,7 @@ def test_what_a_user_of_another_dialect_says_is_written(
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_what_the_assistant_said_elsewhere_is_written(
+def test_an_assistant_message_of_another_dialect_is_rendered(
     content: AnyContent, message: Object | None, losses: list[tuple[str, str]]
 ) -> None:
     expected = [(f"messages[1].content[0]{path}", outcome) for path, outcome in losses]
@@ -1161,7 +1209,7 @@ def test_what_the_assistant_said_elsewhere_is_written(
     assert messages(Message("assistant", (content,))) == (found, expected)
 
 
-def test_an_answer_that_should_go_on_is_refused() -> None:
+def test_a_prefilled_answer_is_refused() -> None:
     losses = written(other(messages=(HI, Message("assistant", (TextContent("So"),)))))[1]
     assert [(loss.path, loss.outcome) for loss in losses] == [("messages[1]", "refused")]
 
@@ -1199,7 +1247,7 @@ THOUGHT: Object = {
         {"role": "assistant", "content": "a", "reasoning_content": "why", "reasoning": "why"},
     ],
 )
-def test_reasoning_that_a_client_of_this_wire_sends_back_arrives_as_it_is(
+def test_reasoning_that_a_client_of_this_dialect_sends_back_is_unchanged(
     thought: Object, origin: str | None, fields: tuple[str, ...]
 ) -> None:
     quirks = msgspec.convert({"reasoning_back": fields}, ChatQuirks)
@@ -1216,10 +1264,10 @@ def test_reasoning_that_a_client_of_this_wire_sends_back_arrives_as_it_is(
         (("reasoning_content", "reasoning_details"), set(THOUGHT)),
     ],
 )
-def test_reasoning_goes_back_in_the_fields_that_the_host_wants(
+def test_reasoning_goes_back_in_the_fields_that_the_host_expects(
     fields: tuple[str, ...], kept: set[str]
 ) -> None:
-    """Where a message must be written: a client of another wire carried it here."""
+    """A message that must be rendered: it came from a client of another dialect."""
     quirks = msgspec.convert({"reasoning_back": fields}, ChatQuirks)
     said_ = ReasoningContent("why", signature="s", origin="here")
     found = messages(
@@ -1246,7 +1294,7 @@ def test_reasoning_goes_back_in_the_fields_that_the_host_wants(
         (ReasoningContent("why", origin="here"), {}, ["warned"]),
     ],
 )
-def test_a_proof_that_came_in_an_envelope_is_told_to_its_host(
+def test_a_signature_from_an_envelope_goes_back_to_its_host(
     thought: ReasoningContent, expected: Object, outcomes: list[str]
 ) -> None:
     context = Context(quirks=ChatQuirks(reasoning_back=("reasoning_details",)), origin="here")
@@ -1266,7 +1314,7 @@ def test_reasoning_of_one_host_does_not_go_to_another() -> None:
 # The official client
 
 
-def test_what_the_official_client_sends_is_read_and_goes_out_as_it_came() -> None:
+def test_bodies_of_the_official_client_pass_through_unchanged() -> None:
     with listening() as (address, got):
         client = openai.OpenAI(api_key="k", base_url=address, max_retries=0)
         with client, pytest.raises(openai.BadRequestError):
@@ -1301,25 +1349,25 @@ PARAMS = TypeAdapter(CompletionCreateParams)
 
 @FEW
 @given(body=bodies())
-def test_what_is_written_has_the_shape_that_the_official_client_declares(body: Object) -> None:
+def test_rendered_bodies_have_the_types_of_the_official_client(body: Object) -> None:
     request = msgspec.structs.replace(read(body), dialect=None)
     PARAMS.validate_python(written(request)[0])
 
 
 @QUICK
 @given(body=responses_bodies())
-def test_a_conversation_of_the_responses_wire_arrives_whole_and_well_formed(body: Object) -> None:
+def test_a_responses_conversation_is_rendered_complete_and_well_formed(body: Object) -> None:
     request = RESPONSES.parse(json.dumps(body).encode(), Context()).request
-    told, losses = written(request, CUSTOM)
-    PARAMS.validate_python(told)
-    found = leaves(told["messages"])
-    assert [text for text in spoken_texts(body["input"]) if not _told(text, found)] == []
+    body_sent, losses = written(request, CUSTOM)
+    PARAMS.validate_python(body_sent)
+    found = leaves(body_sent["messages"])
+    assert [text for text in spoken_texts(body["input"]) if not _was_sent(text, found)] == []
     refused = [loss.detail for loss in losses if loss.outcome == "refused"]
     assert set(refused) <= {"files by URL are not available on openai-chat"}
 
 
-def _told(text: str, found: list[str]) -> bool:
-    """Summaries of reasoning are not sent; a failed result is told by a word before it."""
+def _was_sent(text: str, found: list[str]) -> bool:
+    """Whether a text was sent. Summaries of reasoning are not, and failed results get a prefix."""
     return text in ("why", "because") or any(text in one for one in found)
 
 
@@ -1336,7 +1384,7 @@ def test_reasoning_of_several_parts_is_one_field() -> None:
         assert losses == []
 
 
-def test_what_cannot_stand_in_a_message_is_refused() -> None:
+def test_content_that_a_message_cannot_have_is_refused() -> None:
     call = CallContent("1", "f", "{}")
     found = messages(
         Message("system", (ImageContent(url="u"),)), Message("user", (call, TextContent("t")))
@@ -1347,7 +1395,7 @@ def test_what_cannot_stand_in_a_message_is_refused() -> None:
     ]
 
 
-def test_sounds_that_the_wire_does_not_know_are_refused() -> None:
+def test_unknown_audio_formats_are_refused() -> None:
     sound = FileContent("audio/ogg", "AA")
     losses = written(other(messages=(Message("user", (sound,)),)))[1]
     assert [loss.outcome for loss in losses] == ["refused"]
@@ -1360,7 +1408,7 @@ def test_sounds_that_the_wire_does_not_know_are_refused() -> None:
     ]
 
 
-def test_a_text_after_a_call_is_said_before_it() -> None:
+def test_a_text_after_a_call_is_moved_before_it() -> None:
     turn = Message("assistant", (CALL, TextContent("b")))
     result = Message("user", (ResultContent("1", cache="5m", content=(TextContent("r"),)),))
     assert messages(turn, result) == (
@@ -1369,12 +1417,32 @@ def test_a_text_after_a_call_is_said_before_it() -> None:
     )
 
 
-def test_phases_are_told_as_lost() -> None:
+def test_parts_and_calls_of_unknown_types_go_back_to_their_host() -> None:
+    part = Raw(b'{"type":"video_url","video_url":{"url":"https://a.example/b.mp4"}}')
+    call = Raw(b'{"id":"1","type":"mcp","mcp":{}}')
+    request = Request(
+        "m",
+        messages=(
+            Message("user", (OpaqueContent(NAME, "video_url", part),)),
+            Message("assistant", (OpaqueContent(NAME, "tool_call.mcp", call),)),
+            HI,
+        ),
+    )
+    body, losses = written(request)
+    assert body["messages"] == [
+        {"role": "user", "content": [json.loads(bytes(part))]},
+        {"role": "assistant", "content": None, "tool_calls": [json.loads(bytes(call))]},
+        GREETING,
+    ]
+    assert losses == []
+
+
+def test_phases_are_reported_as_losses() -> None:
     said_ = Message("assistant", (TextContent("a"),), phase="commentary")
     assert messages(said_)[1] == [("messages[1].phase", "adapted")]
 
 
-def test_options_of_streams_and_caches_that_nobody_knows_are_kept_for_this_wire() -> None:
+def test_unknown_stream_and_cache_options_are_kept_for_this_dialect() -> None:
     body: Object = {
         "model": "m",
         "messages": [],
@@ -1385,7 +1453,7 @@ def test_options_of_streams_and_caches_that_nobody_knows_are_kept_for_this_wire(
     assert written(read(body)) == (body, [])
 
 
-def test_what_a_call_carries_for_its_host_stays_and_is_no_proof_of_ours() -> None:
+def test_extra_content_of_a_call_that_is_no_envelope_is_kept() -> None:
     call = {
         "id": "1",
         "type": "function",

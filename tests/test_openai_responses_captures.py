@@ -61,7 +61,7 @@ def test_there_are_captures_and_the_odd_ones_are_among_them() -> None:
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-def test_the_golden_is_what_a_capture_means(path: Path) -> None:
+def test_a_capture_is_decoded_as_its_golden_file_says(path: Path) -> None:
     decoded = decode_all(path.read_bytes(), NAME)
     golden = path.with_suffix(".parts.jsonl").read_bytes()
     assert unminted(b"".join(lines(one.parts) for one in decoded)) == unminted(golden)
@@ -76,7 +76,7 @@ def test_the_golden_is_what_a_capture_means(path: Path) -> None:
     [path for path in CAPTURES if path.stem not in ("chunks-of-another-dialect", "error-body")],
     ids=lambda path: path.stem,
 )
-def test_a_capture_is_known_by_its_bytes(path: Path) -> None:
+def test_the_dialect_of_a_capture_is_detected(path: Path) -> None:
     assert detect(path.read_bytes()) == NAME
 
 
@@ -112,7 +112,7 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(path: Path, cuts: list
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
 @FEW
 @given(at=st.integers(0, 6000), byte=st.integers(0, 255))
-def test_a_damaged_byte_or_a_cut_is_survived_lawfully(path: Path, at: int, byte: int) -> None:
+def test_a_damaged_byte_or_a_cut_still_gives_legal_parts(path: Path, at: int, byte: int) -> None:
     raw = path.read_bytes()
     at = at % len(raw)
     for damaged in (raw[:at], raw[:at] + bytes([byte]) + raw[at + 1 :]):

@@ -81,7 +81,7 @@ def test_full_values_verify_and_never_append() -> None:
     assert response.findings == ()
 
 
-def test_a_whole_that_holds_more_completes_and_one_that_differs_is_noted() -> None:
+def test_a_full_value_completes_the_deltas_and_one_that_differs_is_reported() -> None:
     begun = (added(0, type="message", id="m"), opened(0), said(0, "Hel"))
     more = read(*begun, done(0, type="message", content=[text_part("Hello")]))
     assert (more.text, codes(more)) == ("Hello", ["whole-extends"])
@@ -89,7 +89,7 @@ def test_a_whole_that_holds_more_completes_and_one_that_differs_is_noted() -> No
     assert (other.text, codes(other)) == ("Hel", ["whole-contradicts"])
 
 
-def test_ids_may_rotate_because_the_index_names_the_item() -> None:
+def test_ids_may_change_because_the_index_identifies_the_item() -> None:
     response = read(
         added(0, type="message", id="m1"),
         said(0, "a", item_id="m2"),
@@ -101,7 +101,7 @@ def test_ids_may_rotate_because_the_index_names_the_item() -> None:
     assert (item.text, item.item_id) == ("ab", "m1")
 
 
-def test_without_an_index_the_item_id_serves() -> None:
+def test_without_an_index_the_id_identifies_the_item() -> None:
     response = read(
         event("output_text.delta", item_id="m", delta="a"),
         event("output_text.delta", item_id="m", delta="b"),
@@ -110,7 +110,7 @@ def test_without_an_index_the_item_id_serves() -> None:
     assert response.text == "ab"
 
 
-def test_done_alone_is_the_complete_sequence() -> None:
+def test_an_item_that_is_only_done_has_all_its_parts() -> None:
     response = read(
         done(0, type="message", id="m", phase="final_answer", content=[text_part("hi")]),
         done(1, type="function_call", id="fc", call_id="c", name="look", arguments='{"a":1}'),
@@ -179,7 +179,7 @@ def test_a_call_that_was_cut_is_invalid() -> None:
     assert [c.invalid for c in response.invalid_tool_calls] == ["bad-arguments"]
 
 
-def test_reasoning_ends_with_its_item_and_the_final_proof() -> None:
+def test_reasoning_ends_with_its_item_and_the_final_encrypted_content() -> None:
     response = read(
         added(0, type="reasoning", id="rs", encrypted_content="provisional"),
         event("reasoning_summary_part.added", output_index=0, summary_index=0),
@@ -196,7 +196,7 @@ def test_reasoning_ends_with_its_item_and_the_final_proof() -> None:
     ]
 
 
-def test_a_summary_part_that_begins_before_the_last_one_ended_is_found() -> None:
+def test_a_summary_part_that_begins_before_the_last_one_ended_is_reported() -> None:
     response = read(
         added(0, type="reasoning", id="rs"),
         event("reasoning_summary_part.added", output_index=0, summary_index=1),
@@ -222,13 +222,13 @@ def test_raw_reasoning_is_read_under_both_its_names(name: str) -> None:
     assert (thought.text, thought.kind) == ("hmm", "raw")
 
 
-def test_silent_reasoning_is_kept() -> None:
+def test_reasoning_without_text_is_kept() -> None:
     (thought,) = read(done(0, type="reasoning", id="rs", encrypted_content="x", summary=[])).items
     assert isinstance(thought, ReasoningItem)
     assert (thought.text, thought.encrypted, thought.origin) == ("", "x", "openai-responses")
 
 
-def test_a_refusal_surfaces_and_decides_the_reason() -> None:
+def test_a_refusal_is_a_text_and_decides_the_finish_reason() -> None:
     response = read(
         event("refusal.delta", output_index=0, content_index=0, delta="No"),
         event("refusal.done", output_index=0, content_index=0, refusal="No."),
@@ -270,7 +270,7 @@ def test_items_without_parts_of_their_own_are_opaque() -> None:
     assert unknown.kind == "unknown"
 
 
-def test_what_an_item_says_corrects_a_type_that_nobody_knows() -> None:
+def test_the_parts_of_an_item_decide_its_type_if_that_is_unknown() -> None:
     text = read(
         added(0, type="messa", id="m"),
         said(0, "x"),
@@ -286,19 +286,19 @@ def test_what_an_item_says_corrects_a_type_that_nobody_knows() -> None:
     assert call.invalid_tool_calls == ()
 
 
-def test_params_that_no_item_claims_are_a_nameless_call() -> None:
+def test_params_without_an_item_are_a_call_without_a_name() -> None:
     lost = read(event("function_call_arguments.delta", output_index=0, item_id="fc", delta="{"))
     assert [(c.id, c.params, c.invalid) for c in lost.invalid_tool_calls] == [
         ("fc", "{", "nameless")
     ]
 
 
-def test_an_item_that_is_no_object_is_ignored() -> None:
+def test_an_item_that_is_not_an_object_is_ignored() -> None:
     response = read({"type": "response.output_item.done", "output_index": 0, "item": "text"})
     assert (response.items, codes(response)) == ((), ["event-unknown"])
 
 
-def test_progress_and_pings_say_nothing_and_the_unknown_is_noted_once() -> None:
+def test_progress_and_pings_become_no_parts_and_unknown_events_are_reported_once() -> None:
     response = read(
         event("in_progress"),
         event("web_search_call.searching", output_index=0),
@@ -315,7 +315,7 @@ def test_progress_and_pings_say_nothing_and_the_unknown_is_noted_once() -> None:
     assert response.text == ""
 
 
-def test_an_event_that_came_before_is_a_replay() -> None:
+def test_an_event_that_is_repeated_is_dropped() -> None:
     twice = {**said(0, "a"), "sequence_number": 2}
     message = {"type": "message", "id": "m", "content": [text_part("a")]}
     response = read(added(0, **message), twice, twice, done(0, **message))
@@ -362,7 +362,7 @@ def test_the_terminal_status_decides_the_reason(status: str, why: str | None, re
     assert one.response.raw_finish_reason == (why or status)
 
 
-def test_a_tool_session_that_waits_is_tool_calls() -> None:
+def test_a_tool_session_that_waits_finishes_with_tool_calls() -> None:
     call = done(0, type="function_call", call_id="c", name="f", arguments="{}")
     end = {"type": "response.completed", "response": {"status": "incomplete"}}
     raw = capture(CREATED, call, event("required_action"), end)
@@ -370,7 +370,7 @@ def test_a_tool_session_that_waits_is_tool_calls() -> None:
     assert one.response.finish_reason == "tool-calls"
 
 
-def test_a_body_is_a_stream_that_came_at_once() -> None:
+def test_a_body_is_decoded_like_a_stream() -> None:
     body = {
         "object": "response",
         "status": "completed",
@@ -381,7 +381,7 @@ def test_a_body_is_a_stream_that_came_at_once() -> None:
     assert one.response.id.startswith("resp_")
 
 
-def test_an_unreadable_frame_is_malformed_and_a_cut_one_truncated() -> None:
+def test_a_frame_that_is_not_json_is_malformed_and_a_cut_one_truncated() -> None:
     start = capture(CREATED).removesuffix(b"data: [DONE]\n\n")
     for tail, kind in ((b"data: {x}\n\n", "malformed"), (b'data: {"ty', "empty")):
         (one,) = decode_all(start + tail, "openai-responses")
@@ -423,7 +423,7 @@ def args(index: int, delta: str) -> dict[str, Any]:
     return event("function_call_arguments.delta", output_index=index, delta=delta)
 
 
-def test_g1_the_first_id_of_an_index_is_its_id_for_good() -> None:
+def test_g1_the_first_id_at_an_index_is_kept() -> None:
     response = read(
         added(0, type="image_generation_call", id="one"),
         event("image_generation_call.partial_image", output_index=0, item_id="two",
@@ -440,7 +440,7 @@ def test_g1_the_first_id_of_an_index_is_its_id_for_good() -> None:
     assert codes(response) == ["item-id-contradicted"]
 
 
-def test_g2_without_an_index_the_item_id_tells_the_item() -> None:
+def test_g2_without_an_index_the_item_id_identifies_the_item() -> None:
     response = read(
         {"type": "response.output_item.added", "item": MESSAGE},
         {"type": "response.output_item.added", "item": CALL},
@@ -455,7 +455,7 @@ def test_g2_without_an_index_the_item_id_tells_the_item() -> None:
     assert codes(response) == ["index-missing"]
 
 
-def test_g3_another_response_forgets_all_items() -> None:
+def test_g3_another_response_knows_no_earlier_items() -> None:
     second = created(id="resp_2")
     cite = {"type": "url_citation", "url": "https://a.example"}
     annotate = event("output_text.annotation.added", output_index=0, annotation=cite)
@@ -512,7 +512,7 @@ def test_g4_items_overlap_and_end_in_any_order() -> None:
     assert response.findings == ()
 
 
-def test_g5_full_texts_verify_four_times_and_append_never() -> None:
+def test_g5_full_texts_are_compared_and_never_appended() -> None:
     message = {**MESSAGE, "content": [text_part("Hello")]}
     end = {**COMPLETED, "response": {**COMPLETED["response"], "output": [message]}}
     response = decoded(
@@ -538,7 +538,7 @@ def test_g5_full_texts_verify_four_times_and_append_never() -> None:
         (["Bye"], "Hello", "Bye", ["whole-contradicts"]),
     ],
 )
-def test_g6_a_whole_completes_and_never_corrects(
+def test_g6_a_full_value_completes_the_deltas_and_never_corrects_them(
     deltas: list[str], whole: str, text: str, found: list[str]
 ) -> None:
     for name in ("reasoning", "message"):
@@ -551,7 +551,7 @@ def test_g6_a_whole_completes_and_never_corrects(
         assert (response.text or response.reasoning, codes(response)) == (text, found)
 
 
-def test_g7_a_call_that_is_added_again_opens_nothing() -> None:
+def test_g7_a_call_that_is_added_again_starts_nothing() -> None:
     twin = {**CALL, "id": "fc_2"}
     events = [
         added(0, **CALL, arguments=""),
@@ -602,7 +602,7 @@ def test_g7_an_index_that_is_used_again_is_another_item() -> None:
     assert codes(response)[0] == "call-index-reused"
 
 
-def test_g7_an_index_that_never_moves_still_tells_items_apart() -> None:
+def test_g7_items_with_the_same_index_are_told_apart() -> None:
     second = {**MESSAGE, "id": "m2"}
     response = read(
         added(0, **MESSAGE),
@@ -621,7 +621,7 @@ def test_g7_an_index_that_never_moves_still_tells_items_apart() -> None:
     assert codes(again) == ["start-repeated"]
 
 
-def test_g8_done_alone_is_everything() -> None:
+def test_g8_an_item_that_is_only_done_is_complete() -> None:
     found = parts(done(0, **CALL, arguments='{"a":1}'))
     assert found == [
         ToolParamsStart("c", "look", item_id="fc"),
@@ -690,7 +690,7 @@ def test_g10_what_is_still_open_is_closed_before_the_finish() -> None:
     assert cut.response.error.kind == "truncated"
 
 
-def test_g11_a_character_cut_in_two_is_whole_again() -> None:
+def test_g11_a_split_surrogate_pair_is_joined() -> None:
     high, low = "\ud83d", "\ude00"
     text = read(added(0, **MESSAGE), opened(0), said(0, f"a{high}"), said(0, f"{low}b"),
                 done(0, **MESSAGE, content=[text_part("a😀b")]))  # fmt: skip
@@ -729,7 +729,7 @@ def test_g11_a_character_cut_in_two_is_whole_again() -> None:
         [done(0, type="surprise", id="i", any=["\ud83d"])],
     ],
 )  # fmt: skip
-def test_g11_half_a_character_never_reaches_a_part(events: list[dict[str, Any]]) -> None:
+def test_g11_no_part_has_a_lone_surrogate(events: list[dict[str, Any]]) -> None:
     for one in (decoded(CREATED, *events, COMPLETED), decoded(CREATED, *events)):
         assert b"".join(map(msgspec.json.encode, one.parts)).decode()
 
@@ -863,7 +863,7 @@ def test_i7_every_annotation_is_in_one_text_end(last: list[dict[str, Any]]) -> N
     assert len(of(Source, found)) == 1
 
 
-def test_i8_concluded_reasoning_stays_concluded_and_the_last_end_has_the_proof() -> None:
+def test_i8_reasoning_that_ended_stays_ended_and_the_last_end_has_the_encrypted_content() -> None:
     ends = of(ReasoningEnd, good())
     assert [(end.id, end.encrypted) for end in ends] == [("rs:0", None), ("rs:1", "late")]
     late = decoded(
@@ -990,7 +990,7 @@ def test_every_event_of_the_official_client_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("name", MORE_EVENTS)
-def test_every_other_event_of_the_wire_has_a_row(name: str) -> None:
+def test_every_other_event_has_a_row(name: str) -> None:
     assert name in RESPONSE_EVENTS or name in ITEM_EVENTS
 
 
@@ -1033,7 +1033,7 @@ ITEM_NAMES = [
 """Every item that the wire is known to have."""
 
 
-def test_the_items_with_rows_are_the_items_of_the_wire() -> None:
+def test_the_items_with_rows_are_the_items_of_the_api() -> None:
     assert sorted(ITEMS) == ITEM_NAMES
 
 
@@ -1051,7 +1051,7 @@ REPLAYED = [
 @pytest.mark.parametrize(
     "name", [*REPLAYED, "compaction", "mcp_list_tools", "mcp_approval_response", "additional_tools"]
 )
-def test_items_that_have_no_parts_of_their_own_go_back_as_they_came(name: str) -> None:
+def test_items_without_parts_of_their_own_are_written_back_unchanged(name: str) -> None:
     item = {"type": name, "id": "i", "output": {"a": 1}, "call_id": "c"}
     response = read(added(0, type=name, id="i", call_id="c"), done(0, **item))
     (opaque,) = response.items
@@ -1059,7 +1059,7 @@ def test_items_that_have_no_parts_of_their_own_go_back_as_they_came(name: str) -
     assert response.findings == ()
 
 
-def test_sound_goes_back_as_it_came_and_control_events_are_noted() -> None:
+def test_audio_is_written_back_unchanged_and_control_events_are_reported() -> None:
     sound = event("audio.delta", delta="QQ==")
     response = read(sound, event("steer.accepted"), event("steer.accepted"))
     (opaque,) = response.items
@@ -1072,7 +1072,7 @@ def test_sound_goes_back_as_it_came_and_control_events_are_noted() -> None:
 # Reasoning
 
 
-def test_raw_reasoning_takes_the_first_place_where_no_summary_was_seen() -> None:
+def test_raw_reasoning_is_part_0_if_there_was_no_summary() -> None:
     start = added(0, type="reasoning", id="rs", summary=[], content=[])
     delta = event("reasoning_text.delta", output_index=0, content_index=0, delta="hmm")
     told = event("reasoning_text.done", output_index=0, content_index=0, text="hmm")
@@ -1085,7 +1085,7 @@ def test_raw_reasoning_takes_the_first_place_where_no_summary_was_seen() -> None
     ]
 
 
-def test_raw_reasoning_beside_a_summary_has_a_name_of_its_own() -> None:
+def test_raw_reasoning_beside_a_summary_has_an_id_of_its_own() -> None:
     raw_delta = event("reasoning_text.delta", output_index=0, content_index=0, delta="hmm")
     summary_delta = event("reasoning_summary_text.delta", output_index=0, summary_index=0,
                           delta="so")  # fmt: skip
@@ -1102,7 +1102,7 @@ def test_raw_reasoning_beside_a_summary_has_a_name_of_its_own() -> None:
         assert response.findings == ()
 
 
-def test_a_part_that_was_never_begun_has_no_end_unless_it_says_something() -> None:
+def test_a_summary_part_that_never_began_has_no_end_unless_it_has_text() -> None:
     item = {"type": "reasoning", "id": "rs"}
     silent = read(event("reasoning_summary_part.done", output_index=0, summary_index=3),
                   done(0, **item))  # fmt: skip
@@ -1116,7 +1116,7 @@ def test_a_part_that_was_never_begun_has_no_end_unless_it_says_something() -> No
     assert told.reasoning == "bc"
 
 
-def test_the_request_tells_whether_a_response_is_stored_where_the_wire_does_not() -> None:
+def test_the_request_decides_whether_a_response_is_stored_if_the_response_does_not_say() -> None:
     events = [
         added(0, type="reasoning", id="rs", summary=[]),
         event("reasoning_summary_text.delta", output_index=0, summary_index=0, delta="a"),
@@ -1130,7 +1130,7 @@ def test_the_request_tells_whether_a_response_is_stored_where_the_wire_does_not(
         assert (types.index("reasoning-end") < types.index("error")) is ended
 
 
-def test_a_proof_in_an_envelope_is_opened() -> None:
+def test_encrypted_content_in_an_envelope_is_unwrapped() -> None:
     sealed = wrap(Envelope("elsewhere", "m", ReasoningState(signature="sig")))
     response = read(done(0, type="reasoning", id="rs", encrypted_content=sealed))
     (thought,) = response.items
@@ -1142,7 +1142,7 @@ CARRIED = wrap(Envelope("elsewhere", "m", ReasoningState(signature="sig", call="
 SIGNED_CALL = {"type": "function_call", "id": "fc", "call_id": "c", "name": "f", "arguments": "{}"}
 
 
-def test_a_reasoning_that_was_made_for_the_signature_of_a_call_is_none() -> None:
+def test_a_reasoning_item_that_only_carries_the_signature_of_a_call_becomes_no_part() -> None:
     thought = {"type": "reasoning", "id": "rs", "summary": []}
     found = parts(
         added(0, **thought, content=[]),
@@ -1183,7 +1183,7 @@ def test_log_probabilities_a_late_phase_and_an_odd_status_stay_with_the_text() -
     assert early[0] == TextStart("m", "m", phase="final_answer")
 
 
-def test_content_that_nobody_knows_is_kept() -> None:
+def test_unknown_content_parts_are_kept() -> None:
     odd = {"type": "output_song", "notes": [1]}
     response = read(
         added(0, **MESSAGE),
@@ -1215,14 +1215,14 @@ def test_a_refusal_beside_text_has_an_id_of_its_own() -> None:
     assert (response.finish_reason, response.findings) == ("content-filter", ())
 
 
-def test_an_item_without_a_type_is_what_it_said() -> None:
+def test_an_item_without_a_type_gets_it_from_its_parts() -> None:
     text = read(event("output_text.delta", output_index=0, delta="a"), done(0, id="m"))
     assert (text.text, codes(text)) == ("a", ["start-missing"])
     thought = read(event("reasoning.delta", output_index=0, delta="a"), done(0, type="new"))
     assert thought.reasoning == "a"
 
 
-def test_a_null_delta_says_nothing() -> None:
+def test_a_null_delta_becomes_no_part() -> None:
     nothing = event("output_text.delta", output_index=0, content_index=0, delta=None)
     response = read(added(0, **MESSAGE), opened(0), nothing, done(0, **MESSAGE, content=[]))
     assert ([one.text for one in response.items if isinstance(one, TextItem)], codes(response)) == (
@@ -1247,7 +1247,7 @@ CUSTOM: dict[str, Any] = {"type": "custom_tool_call", "id": "ct", "call_id": "c"
         ([{"type": "x_search"}, {"type": "tool_search"}], False),
     ],
 )
-def test_a_custom_call_is_the_provider_s_only_if_its_tools_say_so(
+def test_a_custom_call_is_hosted_only_if_the_declared_tools_say_so(
     tools: list[dict[str, Any]] | None, hosted: bool
 ) -> None:
     events = (
@@ -1264,7 +1264,7 @@ def test_a_custom_call_is_the_provider_s_only_if_its_tools_say_so(
     assert response.findings == ()
 
 
-def test_the_request_tells_the_tools_where_the_response_does_not() -> None:
+def test_the_tools_of_the_request_count_if_the_response_lists_none() -> None:
     asked = Request("m", tools=(Tool("search", "web_search"), Tool("find", "custom")))
     other = Request("m", tools=(Tool("search", "web_search"),))
     item = done(0, **CUSTOM, input="x")
@@ -1275,7 +1275,7 @@ def test_the_request_tells_the_tools_where_the_response_does_not() -> None:
     assert [one.provider_executed for one in (mine, theirs, named)] == [False, True, False]
 
 
-def test_arguments_that_are_an_object_are_its_text() -> None:
+def test_arguments_that_are_an_object_become_its_json_text() -> None:
     response = at_once({**CALL, "arguments": {"a": 1}})
     assert [call.params for call in response.tool_calls] == ['{"a":1}']
     assert codes(response) == ["field-coerced"]
@@ -1284,7 +1284,7 @@ def test_arguments_that_are_an_object_are_its_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "params"), [(b'"\\"\\ud83d\\""', '"\ufffd"'), (b"null", "{}"), (b"7", "7")]
 )
-def test_arguments_are_read_however_they_are_spelled(arguments: bytes, params: str) -> None:
+def test_arguments_may_be_spelled_in_any_way(arguments: bytes, params: str) -> None:
     item = b'{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":%b}' % arguments
     (one,) = decode_all(b'{"object":"response","id":"r","output":[%b]}' % item, DIALECT)
     assert [call.params for call in one.response.tool_calls] == [params]
@@ -1293,7 +1293,7 @@ def test_arguments_are_read_however_they_are_spelled(arguments: bytes, params: s
 # The end
 
 
-def test_what_the_end_tells_beside_its_reason_is_kept() -> None:
+def test_other_fields_of_the_terminal_response_are_kept_in_the_finish() -> None:
     usage = {**COMPLETED["response"]["usage"], "cost": 7}
     context = {"effort": "low", "context": "auto"}
     more = {"service_tier": "flex", "conversation": {"id": "conv"}, "reasoning": context,
@@ -1308,7 +1308,7 @@ def test_what_the_end_tells_beside_its_reason_is_kept() -> None:
     )
 
 
-def test_usage_that_nobody_told_stays_untold() -> None:
+def test_unknown_usage_stays_unknown() -> None:
     for usage in (None, {}, {"input_tokens": None}):
         end = {"type": "response.failed", "response": {"status": "failed", "usage": usage}}
         assert decoded(CREATED, end).response.usage is None
@@ -1323,14 +1323,14 @@ def test_usage_that_nobody_told_stays_untold() -> None:
         ("response.failed", "error", "failed"),
     ],
 )
-def test_the_event_tells_the_status_where_the_response_does_not(
+def test_the_event_decides_the_status_if_the_response_has_none(
     type: str, reason: str, raw_reason: str
 ) -> None:
     response = decoded(CREATED, {"type": type}).response
     assert (response.finish_reason, response.raw_finish_reason) == (reason, raw_reason)
 
 
-def test_a_limit_counts_even_with_calls() -> None:
+def test_a_limit_decides_the_finish_reason_even_with_calls() -> None:
     end = {"type": "response.incomplete", "response": {
         "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}}  # fmt: skip
     response = decoded(CREATED, done(0, **CALL, arguments="{}"), end).response
@@ -1348,7 +1348,7 @@ def test_a_limit_counts_even_with_calls() -> None:
         ({}, 500, True),
     ],
 )
-def test_an_error_has_the_status_it_would_have_had(
+def test_an_error_has_the_http_status_of_its_class(
     error: dict[str, Any], status: int, retryable: bool
 ) -> None:
     found = decoded(CREATED, {"type": "error", "error": {"message": "no", **error}}).response.error
@@ -1356,7 +1356,7 @@ def test_an_error_has_the_status_it_would_have_had(
     assert (found.status, found.retryable, found.message) == (status, retryable, "no")
 
 
-def test_an_event_that_nobody_knows_is_no_error_even_if_it_tells_of_one() -> None:
+def test_an_unknown_event_with_an_error_field_is_not_an_error() -> None:
     response = read(event("new_call.failed", error={"message": "no"}))
     assert (response.error, codes(response)) == (None, ["event-unknown"])
     other = decoded(CREATED, {"type": "overloaded", "error": {"message": "no"}}).response
@@ -1393,7 +1393,7 @@ def test_an_error_body_is_a_response_that_failed() -> None:
     assert one.response.findings == ()
 
 
-def test_a_stream_of_another_dialect_is_one_clear_error() -> None:
+def test_a_stream_of_another_dialect_is_one_error() -> None:
     chunk = {"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}]}
     response = decoded(chunk, chunk, chunk).response
     assert response.error is not None
@@ -1406,7 +1406,7 @@ def test_a_stream_of_another_dialect_is_one_clear_error() -> None:
 # Heads and bodies
 
 
-def test_a_response_that_was_never_created_has_its_head_from_its_progress() -> None:
+def test_the_metadata_of_a_response_that_was_never_created_comes_from_its_progress() -> None:
     progress = event("in_progress", response=CREATED["response"])
     response = decoded(
         progress, progress, added(0, **MESSAGE), done(0, **MESSAGE), COMPLETED
@@ -1417,7 +1417,7 @@ def test_a_response_that_was_never_created_has_its_head_from_its_progress() -> N
 
 
 @pytest.mark.parametrize("first", [{"type": "ping"}, added(0, **MESSAGE)], ids=["ping", "item"])
-def test_whatever_comes_before_the_response_is_created_is_noted(first: dict[str, Any]) -> None:
+def test_events_before_response_created_are_reported(first: dict[str, Any]) -> None:
     decoder = Decoder(DIALECT, context=Context(ids=Ids(b"1")))
     decoder.feed(capture(first, CREATED, done(0, **MESSAGE), COMPLETED))
     assert (decoder.response.id, codes(decoder.response)[0]) == ("resp_1", "metadata-missing")
@@ -1434,7 +1434,7 @@ def test_whatever_comes_before_the_response_is_created_is_noted(first: dict[str,
     ],
     ids=lambda spoken: spoken["type"],
 )
-def test_a_text_whose_part_was_never_added_is_noted(spoken: dict[str, Any]) -> None:
+def test_a_text_whose_part_was_never_added_is_reported(spoken: dict[str, Any]) -> None:
     end = done(0, **MESSAGE)
     assert "start-missing" in codes(read(added(0, **MESSAGE), spoken, end))
     kind = {"type": "refusal", "refusal": ""} if "refusal" in spoken["type"] else text_part("")
@@ -1445,13 +1445,13 @@ def test_a_text_whose_part_was_never_added_is_noted(spoken: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("kind", ["mcp_approval_request", "shell_call", "tool_search_output"])
-def test_a_call_or_a_result_that_never_came_is_none(kind: str) -> None:
+def test_a_call_or_result_that_was_only_added_becomes_no_part(kind: str) -> None:
     """Of an item of another kind there is what was announced: items-that-say-nothing."""
     response = read(added(0, type=kind, id="i", call_id="c", name="look", arguments="{}"))
     assert (response.items, codes(response)) == ((), ["end-missing"])
 
 
-def test_a_call_id_that_changes_is_noted_and_the_first_one_stays() -> None:
+def test_a_call_id_that_changes_is_reported_and_the_first_one_stays() -> None:
     other = {**CALL, "call_id": "d"}
     response = read(added(0, **CALL), args(0, "{}"), done(0, **other, arguments="{}"))
     assert [call.id for call in response.tool_calls] == ["c"]
@@ -1462,7 +1462,7 @@ def test_a_call_id_that_changes_is_noted_and_the_first_one_stays() -> None:
     assert codes(late) == ["call-id-late"]
 
 
-def test_the_name_of_the_event_serves_where_its_data_has_no_type() -> None:
+def test_the_event_name_is_the_type_if_the_data_has_none() -> None:
     blocks = [
         f"event: {one['type']}\ndata: {json.dumps({'response': one['response']})}\n\n"
         for one in (CREATED, COMPLETED)
@@ -1471,7 +1471,7 @@ def test_the_name_of_the_event_serves_where_its_data_has_no_type() -> None:
     assert (one.response.id, one.response.finish_reason) == ("resp_1", "stop")
 
 
-def test_a_body_says_what_the_stream_says() -> None:
+def test_a_body_and_its_stream_are_decoded_alike() -> None:
     events = everything()
     items = [one["item"] for one in events if one["type"] == "response.output_item.done"]
     streamed = decoded(*events).response

@@ -95,7 +95,7 @@ def noted(*parts: Part, start: Part = START, finish: Part | None = None) -> tupl
     return found[-1]["response"], [finding.detail for finding in encoder.findings]
 
 
-def test_text_follows_the_template_of_the_specification() -> None:
+def test_the_events_of_a_text_are_those_of_the_specification() -> None:
     found = written(*TEXT)
     assert types(found) == [
         "created",
@@ -217,7 +217,7 @@ def test_reasoning_is_a_summary_unless_raw_reasoning_is_asked_for(
     assert ("content" in done) == (kind == "raw")
 
 
-def test_reasoning_parts_of_one_item_share_it_and_its_proof() -> None:
+def test_reasoning_parts_of_one_item_share_it_and_its_encrypted_content() -> None:
     found = written(
         ReasoningStart("r:0", "summary", item_id="rs_9"),
         ReasoningDelta("r:0", "a"),
@@ -239,7 +239,7 @@ def test_reasoning_parts_of_one_item_share_it_and_its_proof() -> None:
     assert len(of_type(found, "response.output_item.added")) == 2
 
 
-def test_silent_reasoning_keeps_its_proof_and_shows_nothing() -> None:
+def test_reasoning_without_text_keeps_its_encrypted_content() -> None:
     found = written(
         ReasoningStart("r", "summary"),
         ReasoningEnd("r", encrypted="xyz", origin="openai-responses"),
@@ -284,7 +284,7 @@ def test_sources_become_annotations_of_the_text_they_belong_to() -> None:
     assert found[-1]["response"]["output"][0]["content"][0]["annotations"] == [first, second]
 
 
-def test_a_call_that_the_provider_executes_is_its_own_item_and_takes_in_its_result() -> None:
+def test_a_hosted_call_is_an_item_with_its_result() -> None:
     found = written(
         ToolParamsStart("ws_1", "search", kind="web_search_call", item_id="ws_1",
                         provider_executed=True),
@@ -338,14 +338,14 @@ def test_raw_json_that_is_spread_over_lines_stays_one_event(line: bytes) -> None
     assert found[-1]["response"]["output"] == [{"type": "compaction", "id": "cmp_1"}]
 
 
-def test_usage_told_at_the_start_counts_until_the_end_says_otherwise() -> None:
+def test_usage_of_the_start_counts_unless_the_end_has_another() -> None:
     start = ResponseMetadata("r", usage=Usage(input_tokens=9, cache_read_tokens=2))
     parts: list[Part] = [start, Finish("stop", usage=Usage(output_tokens=4))]
     last = events(b"".join(encode(parts, "openai-responses")))[-1]["response"]["usage"]
     assert (last["input_tokens"], last["output_tokens"], last["total_tokens"]) == (9, 4, 13)
 
 
-def test_what_has_no_place_here_leaves_a_finding() -> None:
+def test_what_cannot_be_written_is_reported() -> None:
     parts: list[Part] = [
         START,
         File("f", "audio/wav", data="AA=="),
@@ -419,7 +419,7 @@ def test_a_response_of_this_dialect_ends_as_it_did(
     assert lost == []
 
 
-def test_a_reason_that_no_status_says_is_noted() -> None:
+def test_a_finish_reason_without_a_status_is_reported() -> None:
     _, lost = noted(*TEXT, finish=Finish("other", "weather"))
     assert lost == ["finish: no status for weather"]
 
@@ -558,7 +558,7 @@ def test_tool_choice_is_echoed(choice: ToolChoice | None, echo: object) -> None:
     assert response["text"]["format"] == {"type": "json_object"}
 
 
-def test_the_response_id_the_store_flag_and_the_time_are_the_gateways() -> None:
+def test_the_response_id_the_store_flag_and_the_time_come_from_the_context() -> None:
     context = Context(response_id="resp_ours", now=1790000009)
     raw = b"".join(
         encode(
@@ -572,7 +572,7 @@ def test_the_response_id_the_store_flag_and_the_time_are_the_gateways() -> None:
     assert last["model"] == "later"
 
 
-def test_a_tool_session_is_asked_for_in_band() -> None:
+def test_a_tool_session_is_requested_with_include() -> None:
     context = Context(request=Request("m", include=("required_action",)))
     custom = ToolCall("call_2", "sh", "ls", kind="custom", format="text")
     found = written(*CALL, custom, finish=Finish("tool-calls"), context=context)
@@ -616,7 +616,7 @@ def assert_the_last_snapshot_tells_the_same(found: list[Event], by_index: dict[i
 
 @examples(200)
 @given(SOUP)
-def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
+def test_any_parts_become_a_valid_stream(soup: list[Part]) -> None:
     pieces = list(encode(soup, "openai-responses", context=Context(ids=Ids(b"1"))))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
     found = events(b"".join(pieces))
@@ -633,7 +633,7 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
     assert len(set(ids)) == len(ids)
 
 
-def test_the_model_is_the_one_that_was_asked_for_in_every_snapshot() -> None:
+def test_the_model_is_the_requested_one_in_every_snapshot() -> None:
     asked = Context(request=Request("demo/long"), ids=Ids(b"1"))
     found = written(*TEXT, finish=Finish("stop", model="long-2"), context=asked)
     shown = [event["response"] for event in found if "response" in event]
@@ -641,13 +641,13 @@ def test_the_model_is_the_one_that_was_asked_for_in_every_snapshot() -> None:
     assert len({(one["id"], one["created_at"]) for one in shown}) == 1
 
 
-def test_a_model_that_nobody_named_is_unknown() -> None:
+def test_a_model_without_a_name_is_unknown() -> None:
     parts = [ResponseMetadata("r"), *TEXT, Finish("stop")]
     found = events(b"".join(encode(parts, "openai-responses", context=Context(ids=Ids(b"1")))))
     assert found[-1]["response"]["model"] == "unknown"
 
 
-def test_the_service_tier_that_the_upstream_told_is_told_in_streams_and_bodies() -> None:
+def test_the_service_tier_of_the_upstream_is_in_streams_and_bodies() -> None:
     kept = Raw(b'{"response":{"service_tier":"flex"}}')
     parts = [OURS, *TEXT, Finish("stop", "completed", extra=kept)]
     found = events(b"".join(encode(parts, "openai-responses", context=Context(ids=Ids(b"1")))))
@@ -655,7 +655,7 @@ def test_the_service_tier_that_the_upstream_told_is_told_in_streams_and_bodies()
     assert (found[-1]["response"]["service_tier"], whole["service_tier"]) == ("flex", "flex")
 
 
-def test_a_cancelled_response_is_no_failure() -> None:
+def test_a_cancelled_response_is_not_a_failure() -> None:
     gone = ErrorPart("cancelled", "the response was cancelled", status=499)
     found = written(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error"))
     assert [event["type"] for event in of_type(found, "error")] == []
@@ -688,9 +688,7 @@ def annotations(response: Event) -> list[Event]:
           "end_index": 0}),
     ],
 )  # fmt: skip
-def test_a_source_of_another_dialect_is_the_annotation_that_says_it(
-    source: Source, annotation: Event
-) -> None:
+def test_a_source_of_another_dialect_becomes_a_citation(source: Source, annotation: Event) -> None:
     response, lost = noted(TextStart("t"), TextDelta("t", "x"), source, TextEnd("t"))
     assert annotations(response) == [annotation]
     placed = source.file_id is not None
@@ -698,7 +696,7 @@ def test_a_source_of_another_dialect_is_the_annotation_that_says_it(
     assert lost == ([] if placed else [unplaced])
 
 
-def test_annotations_of_this_wire_stay_as_they_were_and_none_is_doubled() -> None:
+def test_annotations_of_this_dialect_are_unchanged_and_written_once() -> None:
     path = Raw(b'{"type":"file_path","file_id":"f","index":7}')
     odd = Raw(b'{"type":"acme:mark","x":[1]}')
     response, lost = noted(
@@ -712,12 +710,12 @@ def test_annotations_of_this_wire_stay_as_they_were_and_none_is_doubled() -> Non
     assert lost == []
 
 
-def test_annotations_of_another_wire_are_its_own() -> None:
+def test_annotations_of_another_dialect_are_not_written() -> None:
     response, _ = noted(TextStart("t"), TextEnd("t", annotations=(Raw(b'{"type":"note"}'),)))
     assert annotations(response) == []
 
 
-def test_what_only_the_end_of_a_text_tells_is_in_its_item() -> None:
+def test_fields_that_only_the_end_of_a_text_has_are_in_its_item() -> None:
     kept = {"phase": "final_answer", "logprobs": [{"token": "x"}], "item": {"status": "odd"}}
     response, _ = noted(
         TextStart("t", "msg_1"),
@@ -732,7 +730,7 @@ def test_what_only_the_end_of_a_text_tells_is_in_its_item() -> None:
     ]  # fmt: skip
 
 
-def test_what_another_dialect_kept_is_not_read() -> None:
+def test_the_extra_of_another_dialect_is_not_read() -> None:
     kept = Raw(b'{"item":{"status":"odd"},"phase":"x"}')
     response, _ = noted(TextStart("t"), TextEnd("t", extra=kept))
     assert (response["output"][0]["status"], "phase" in response["output"][0]) == (
@@ -741,7 +739,7 @@ def test_what_another_dialect_kept_is_not_read() -> None:
     )
 
 
-def test_proofs_of_texts_and_calls_have_no_place_here() -> None:
+def test_signatures_of_texts_and_late_ones_of_calls_are_reported() -> None:
     _, lost = noted(
         TextStart("t"),
         TextEnd("t", signature="sig", origin="gemini"),
@@ -761,7 +759,7 @@ ENVELOPE = Envelope("host", "m-1", ReasoningState("sig", call="c"))
 HINT: list[Part] = [ReasoningStart("r", "summary"), ReasoningDelta("r", "hm"), ReasoningEnd("r")]
 
 
-def test_what_signs_a_call_is_sealed_in_the_reasoning_before_it() -> None:
+def test_the_signature_of_a_call_is_wrapped_in_the_reasoning_before_it() -> None:
     response, lost = noted(*HINT, SIGNED, *ARGUMENTS, finish=Finish("tool-calls"))
     thought, call = response["output"]
     assert unwrap(thought["encrypted_content"]) == ENVELOPE
@@ -779,7 +777,7 @@ def test_what_signs_a_call_is_sealed_in_the_reasoning_before_it() -> None:
     ],
     ids=["nothing", "a text", "a thought and a text", "a thought with a proof"],
 )
-def test_what_signs_a_call_is_sealed_in_an_empty_reasoning_where_none_has_room(
+def test_the_signature_of_a_call_is_wrapped_in_an_empty_reasoning_if_none_is_free(
     before: list[Part],
 ) -> None:
     stream: list[Part] = [*before, SIGNED, *ARGUMENTS]
@@ -802,7 +800,7 @@ def test_what_signs_a_call_is_sealed_in_an_empty_reasoning_where_none_has_room(
     assert call["call_id"] == "c"
 
 
-def test_a_body_has_what_signs_a_call_too() -> None:
+def test_a_body_has_the_signature_of_a_call() -> None:
     stream: list[Part] = [START, *HINT, SIGNED, *ARGUMENTS, Finish("tool-calls")]
     found = json.loads(body(assemble(stream), Context(ids=Ids(b"1")), Findings()))
     assert [unwrap(item.get("encrypted_content")) for item in found["output"]] == [ENVELOPE, None]
@@ -825,12 +823,12 @@ def test_a_body_has_what_signs_a_call_too() -> None:
     ],
     ids=["it came late", "nobody knows whose it is", "nobody is asked to send it back"],
 )  # fmt: skip
-def test_what_signs_a_call_is_lost_where_it_cannot_be_told(stream: list[Part]) -> None:
+def test_a_signature_of_a_call_that_cannot_be_written_is_reported(stream: list[Part]) -> None:
     _, lost = noted(*stream, finish=Finish("tool-calls"))
     assert "tool-call: a call has no field for a signature" in lost
 
 
-def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
+def test_encrypted_content_of_another_origin_is_wrapped_and_comes_back_unchanged() -> None:
     end = ReasoningEnd("r", signature="sig", redacted="zz", origin="anthropic-messages")
     response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
     assert lost == []
@@ -839,7 +837,7 @@ def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
     assert sealed == Envelope("anthropic-messages", "m-1", proof)
 
 
-def test_an_item_has_one_proof() -> None:
+def test_an_item_has_one_encrypted_content() -> None:
     parts: list[Part] = []
     for name in ("a", "b"):
         end = ReasoningEnd(name, encrypted=name, origin="openai-responses")
@@ -849,7 +847,7 @@ def test_an_item_has_one_proof() -> None:
     assert lost == ["reasoning-end: an item has one encrypted content; the last one is kept"]
 
 
-def test_what_was_kept_of_a_reasoning_is_in_its_item() -> None:
+def test_stored_fields_of_a_reasoning_are_in_its_item() -> None:
     end = ReasoningEnd("r", extra=Raw(b'{"item":{"status":"odd"}}'))
     response, _ = noted(ReasoningStart("r", "summary", item_id="rs_1"), end, start=OURS)
     assert response["output"] == [
@@ -857,7 +855,7 @@ def test_what_was_kept_of_a_reasoning_is_in_its_item() -> None:
     ]
 
 
-def test_a_content_part_that_nobody_knows_stays_in_its_message() -> None:
+def test_an_unknown_content_part_stays_in_its_message() -> None:
     sound = Raw(b'{"type":"acme:sound","data":"QQ=="}')
     where = Raw(b'{"content":{"item_id":"msg_1","content_index":1}}')
     found = events(
@@ -888,7 +886,7 @@ def test_a_content_part_that_nobody_knows_stays_in_its_message() -> None:
 # When an item is announced, and when it is closed
 
 
-def test_a_call_is_closed_as_soon_as_it_is_made() -> None:
+def test_a_call_is_closed_as_soon_as_it_is_complete() -> None:
     encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1")))
     encoder.feed([START, *CALL[:-1]])
     (done,) = encoder.feed(CALL[-1:])
@@ -903,7 +901,7 @@ def test_an_item_with_the_name_of_an_event_is_an_item() -> None:
     assert found[-1]["response"]["output"] == [{"type": "response.failed", "id": "x_1"}]
 
 
-def test_what_came_of_a_call_while_another_was_told_is_told_before_the_error() -> None:
+def test_params_that_waited_for_another_call_are_written_before_the_error() -> None:
     parts: list[Part] = [
         *(ToolParamsStart("a", "wind"), ToolParamsDelta("a", '{"n":1}')),
         *(ToolParamsStart("b", "dye"), ToolParamsDelta("b", '{"c":')),
@@ -934,7 +932,7 @@ def test_a_text_that_was_whole_before_an_error_is_completed() -> None:
     assert [item["status"] for item in found[-1]["response"]["output"]] == ["completed"]
 
 
-def test_code_is_announced_at_the_latest_by_whatever_comes_next() -> None:
+def test_code_is_announced_with_the_next_part_at_the_latest() -> None:
     code = ToolParamsStart("ci", "python", kind="code_interpreter_call", provider_executed=True)
     found = written(code, *TEXT, finish=Finish("stop"))
     added = of_type(found, "response.output_item.added")
@@ -959,7 +957,7 @@ def test_parts_of_one_item_that_overlap_another_item_stay_together() -> None:
     assert call["type"] == "function_call"
 
 
-def test_an_event_of_this_wire_that_says_nothing_is_not_written() -> None:
+def test_an_empty_audio_event_is_not_written() -> None:
     empty = Raw(b'{"type":"response.audio.done","sequence_number":4}')
     found = written(Opaque("openai-responses", "response.audio.done", empty))
     assert types(found) == ["created", "in_progress", "completed"]
@@ -1016,7 +1014,7 @@ def test_a_body_is_what_the_stream_of_the_same_parts_ends_with(legal: list[Part]
         assert {finding.detail for finding in findings.found} == noticed
 
 
-def test_a_body_puts_together_what_belongs_to_one_item() -> None:
+def test_a_body_has_the_parts_of_an_item_in_one_item() -> None:
     response = assemble(
         [
             START,
@@ -1187,7 +1185,7 @@ def told_of_calls(found: list[Event]) -> list[tuple[int, str]]:
 
 @QUICK
 @given(interleaved())
-def test_calls_that_are_told_in_turns_are_written_one_after_the_other(
+def test_interleaved_calls_are_written_one_after_the_other(
     drawn: tuple[list[Part], dict[str, str]],
 ) -> None:
     """Nothing of another call comes between the announcement of a call and its last delta."""
@@ -1237,7 +1235,7 @@ def lines_of(*parts: Part) -> list[tuple[int, str]]:
 A, B = '{"a":1}', '{"b":2}'
 
 
-def test_a_call_waits_until_the_arguments_before_it_are_whole_not_until_their_end() -> None:
+def test_a_call_waits_until_the_arguments_before_it_are_complete_json() -> None:
     first, second = announced("a", '{"a"', ":1}"), announced("b", '{"b"', ":", "2}")
     stream = [first[0], second[0], *first[1:2], *second[1:3], first[2], second[3]]
     assert lines_of(*stream, *ended("a", A), *ended("b", B)) == [
@@ -1255,7 +1253,7 @@ def test_the_end_of_a_call_does_not_come_between_the_deltas_of_another() -> None
     ]  # fmt: skip
 
 
-def test_a_blank_behind_whole_arguments_is_written_at_the_end_of_their_call() -> None:
+def test_a_blank_after_complete_arguments_is_written_at_the_end_of_their_call() -> None:
     first, second = announced("a", A, " "), announced("b", '{"b"', ":2}")
     stream = [*first[:2], *second[:2], first[2], second[2], *ended("a", A + " "), *ended("b", B)]
     assert lines_of(*stream) == [
@@ -1264,7 +1262,7 @@ def test_a_blank_behind_whole_arguments_is_written_at_the_end_of_their_call() ->
     ]  # fmt: skip
 
 
-def test_free_text_is_all_said_at_the_end_of_its_call() -> None:
+def test_free_text_is_complete_at_the_end_of_its_call() -> None:
     first = announced("a", "{}", "x", kind="custom", format="text")
     second = announced("b", B)
     stream = [*first[:2], *second, first[2], *ended("a", "{}x", kind="custom", format="text")]
@@ -1276,7 +1274,7 @@ def test_free_text_is_all_said_at_the_end_of_its_call() -> None:
     ]
 
 
-def test_what_begins_while_calls_wait_is_announced_behind_them() -> None:
+def test_items_that_begin_while_calls_wait_are_announced_after_them() -> None:
     """Clients count the items that are added."""
     first, second = announced("a", '{"a"', ":1}"), announced("b", B)
     found = written(*first[:2], *second, *TEXT, first[2], *ended("a", A), *ended("b", B))
@@ -1290,7 +1288,7 @@ def test_what_begins_while_calls_wait_is_announced_behind_them() -> None:
     assert [index for index, _ in groupby(deltas)] == [0, 1]
 
 
-def test_calls_that_waited_when_the_response_failed_are_told_as_far_as_they_came() -> None:
+def test_calls_that_wait_when_the_response_fails_are_written_as_far_as_received() -> None:
     first, second = announced("a", '{"a"'), announced("b", '{"b"')
     cut = [
         [ToolParamsEnd(id), ToolCall(id, "look", text, invalid="stream-failed")]
@@ -1306,7 +1304,7 @@ def test_calls_that_waited_when_the_response_failed_are_told_as_far_as_they_came
     ]
 
 
-def test_a_call_that_the_provider_executes_does_not_wait() -> None:
+def test_a_hosted_call_does_not_wait() -> None:
     first, second = announced("a", '{"a"', ":1}"), announced("b", B)
     hosted: list[Part] = [
         ToolParamsStart("s", "code", "code_interpreter_call", provider_executed=True),

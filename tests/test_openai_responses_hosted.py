@@ -197,7 +197,7 @@ def test_reasoning_state_machine_with_store_false() -> None:
     ]
 
 
-def test_reasoning_that_shows_a_proof_waits_for_the_last_one_even_if_it_is_stored() -> None:
+def test_reasoning_with_early_encrypted_content_waits_for_the_final_one_even_if_stored() -> None:
     found = parts(
         added(0, type="reasoning", id="rs", summary=[], encrypted_content="provisional"),
         event("reasoning_summary_text.delta", output_index=0, summary_index=0, delta="a"),
@@ -301,7 +301,7 @@ def test_code_that_was_never_declared_done_is_completed_by_its_item() -> None:
     assert response.items[1:] == (ToolResult("ci", raw({"outputs": None})),)
 
 
-def test_code_that_contradicts_what_was_streamed_does_not_count() -> None:
+def test_code_that_differs_from_what_was_streamed_is_ignored() -> None:
     response = read(
         added(0, **CODE), code_event("delta", delta="a"), code_event("done", code="b"),
         done(0, **CODE, code="b", status="failed"),
@@ -378,7 +378,7 @@ def test_a_diff_that_is_there_from_the_first_is_the_first_delta() -> None:
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
-def test_a_patch_that_was_cut_is_shown_and_never_dispatched(status: str) -> None:
+def test_a_patch_that_was_cut_off_is_invalid(status: str) -> None:
     response = read(
         added(0, **PATCH, operation=UPDATE),
         diff_event("delta", delta="+a"),
@@ -390,7 +390,7 @@ def test_a_patch_that_was_cut_is_shown_and_never_dispatched(status: str) -> None
     assert response.finish_reason == "stop"
 
 
-def test_a_patch_of_a_kind_nobody_knows_keeps_its_operation() -> None:
+def test_a_patch_of_an_unknown_kind_keeps_its_operation() -> None:
     operation = {"type": "move_file", "path": "a", "to": "b"}
     (call,) = read(
         added(0, **PATCH, operation=operation), done(0, **PATCH, operation=operation)
@@ -399,7 +399,7 @@ def test_a_patch_of_a_kind_nobody_knows_keeps_its_operation() -> None:
     assert call.extra == item_extra(operation=operation)
 
 
-def test_a_patch_that_is_never_done_is_made_if_its_diff_was() -> None:
+def test_a_patch_that_is_never_done_is_complete_if_its_diff_was_done() -> None:
     response = read(added(0, **PATCH, operation=UPDATE), diff_event("delta", delta="+a"),
                     diff_event("done", diff="+a"))  # fmt: skip
     assert [call.params for call in response.tool_calls] == [f'{PATCH_HEAD}+a"}}}}']
@@ -429,7 +429,7 @@ def test_a_patch_under_the_id_of_another_call_is_not_lost() -> None:
         {},
     ],
 )
-def test_an_image_that_failed_is_an_error_and_not_nothing(end: dict[str, Any]) -> None:
+def test_an_image_that_failed_is_an_error(end: dict[str, Any]) -> None:
     response = at_once({"type": "image_generation_call", "id": "ig", **end})
     (result,) = [one for one in response.items if isinstance(one, ToolResult)]
     assert result.is_error
@@ -437,7 +437,7 @@ def test_an_image_that_failed_is_an_error_and_not_nothing(end: dict[str, Any]) -
     assert json.loads(bytes(result.result)) == {"result": None, **told}
 
 
-def test_a_partial_image_makes_a_call_that_was_never_added() -> None:
+def test_a_partial_image_announces_a_call_that_was_never_added() -> None:
     partial = event("image_generation_call.partial_image", output_index=0, item_id="ig",
                     partial_image_b64="QQ==")  # fmt: skip
     response = read(partial, done(0, type="image_generation_call", id="x", result="Qg=="))
@@ -450,7 +450,7 @@ def test_a_partial_image_makes_a_call_that_was_never_added() -> None:
 # Searches
 
 
-def test_a_web_search_is_announced_at_once_and_called_with_what_it_asked() -> None:
+def test_a_web_search_is_announced_at_once_and_called_with_its_query() -> None:
     action: dict[str, Any] = {
         "type": "search",
         "query": "q",
@@ -474,7 +474,7 @@ def test_a_web_search_is_announced_at_once_and_called_with_what_it_asked() -> No
     ]  # fmt: skip
 
 
-def test_a_file_search_tells_its_queries_and_what_it_found() -> None:
+def test_a_file_search_has_its_queries_and_results() -> None:
     item = {"type": "file_search_call", "id": "fs", "queries": ["a"], "status": "completed"}
     for results in (None, [{"file_id": "f"}]):
         call, result = at_once({**item, "results": results}).items
@@ -483,7 +483,7 @@ def test_a_file_search_tells_its_queries_and_what_it_found() -> None:
         assert result == ToolResult("fs", raw({"queries": ["a"], "results": results}))
 
 
-def test_a_search_that_says_nothing_has_no_params() -> None:
+def test_a_search_without_a_query_has_empty_params() -> None:
     response = at_once({"type": "web_search_call", "id": "ws", "status": "failed"})
     call, result = response.items
     assert isinstance(call, ToolCall)
@@ -514,7 +514,7 @@ def test_a_computer_call_is_for_the_client() -> None:
     assert at_once(item).finish_reason == "tool-calls"
 
 
-def test_a_lone_action_is_a_list_of_one_and_a_call_that_nobody_can_answer_is_hosted() -> None:
+def test_a_single_action_is_a_list_of_one_and_a_call_without_a_call_id_is_hosted() -> None:
     (call,) = at_once({**SCREEN, "action": CLICK}).tool_calls
     assert json.loads(call.params) == {"actions": [CLICK], "status": "completed"}
     assert (call.id, call.provider_executed, call.extra) == ("cu", True, item_extra(action=CLICK))
@@ -537,7 +537,7 @@ def shell_call(hosted: bool, **more: Any) -> ToolCall:
     return ToolCall("call_1", "shell", SHELL_PARAMS, "shell_call", hosted, item_id="sh", **more)
 
 
-def test_a_command_of_the_client_has_its_whole_action() -> None:
+def test_a_shell_call_of_the_client_has_its_whole_action() -> None:
     response = read(
         added(0, **SHELL, action={"commands": []}, status="in_progress"),
         event("shell_call_command.added", output_index=0, command_index=0, command=""),
@@ -557,13 +557,13 @@ def test_a_command_of_the_client_has_its_whole_action() -> None:
         ({"type": "local"}, False),
     ],
 )
-def test_the_environment_tells_who_runs_a_command(environment: Any, hosted: bool) -> None:
+def test_the_environment_decides_who_executes_a_shell_call(environment: Any, hosted: bool) -> None:
     response = at_once({**SHELL, "action": ACTION, "environment": environment})
     assert response.items == (shell_call(hosted, extra=item_extra(environment=environment)),)
     assert response.finish_reason == ("stop" if hosted else "tool-calls")
 
 
-def test_the_tools_tell_who_runs_a_command_where_the_item_does_not() -> None:
+def test_the_tools_decide_who_executes_a_shell_call_without_environment() -> None:
     box = {"type": "shell", "environment": {"type": "container_auto"}}
     item = done(0, **SHELL, action=ACTION)
     listed = decoded(created(tools=[box]), item, COMPLETED).response
@@ -574,7 +574,7 @@ def test_the_tools_tell_who_runs_a_command_where_the_item_does_not() -> None:
     assert asked.items[0] == shell_call(False)
 
 
-def test_an_output_that_follows_tells_that_a_command_was_run() -> None:
+def test_a_shell_call_that_is_followed_by_its_output_is_hosted() -> None:
     found = parts(
         added(0, **SHELL, action={"commands": []}),
         done(0, **SHELL, action=ACTION),
@@ -594,7 +594,7 @@ def test_an_output_that_follows_tells_that_a_command_was_run() -> None:
     ]  # fmt: skip
 
 
-def test_a_command_that_nothing_follows_is_the_client_s() -> None:
+def test_a_shell_call_without_output_is_for_the_client() -> None:
     assert read(done(0, **SHELL, action=ACTION)).items == (shell_call(False),)
     other = {**OUTPUT, "call_id": "call_0"}
     response = read(done(0, **SHELL, action=ACTION), done(1, **other, output=[]))
@@ -607,7 +607,7 @@ def test_a_command_that_nothing_follows_is_the_client_s() -> None:
         assert [call.invalid for call in cut.invalid_tool_calls] == ["stream-failed"]
 
 
-def test_what_commands_print_is_shown_as_it_grows_and_costs_no_more_than_it_is() -> None:
+def test_the_output_of_commands_is_emitted_as_it_grows_at_linear_cost() -> None:
     deltas = [
         event("shell_call_output_content.delta", output_index=0, item_id="so",
               command_index=at % 2, delta={"stdout": "x" * 8, "stderr": "y" * 2})
@@ -623,7 +623,7 @@ def test_what_commands_print_is_shown_as_it_grows_and_costs_no_more_than_it_is()
     assert sum(len(bytes(one.result)) for one in results) < 20 * 4000
 
 
-def test_output_that_nobody_announced_has_the_id_of_its_call_all_the_same() -> None:
+def test_output_of_an_item_that_was_never_added_has_the_id_of_its_call() -> None:
     delta = event("shell_call_output_content.delta", output_index=0, command_index=0,
                   delta={"stderr": "e"})  # fmt: skip
     odd = event("shell_call_output_content.delta", output_index=0, command_index=0, delta="text")
@@ -652,7 +652,7 @@ def mcp_result(id: str, extra: Any, **told: Any) -> ToolResult:
     return ToolResult(id, raw({**values, **told}), "error" in told, extra=extra)
 
 
-def test_a_remote_call_streams_its_arguments_and_has_its_result() -> None:
+def test_an_mcp_call_streams_its_arguments_and_has_its_result() -> None:
     assert parts(
         added(0, **MCP, arguments="", status="in_progress", approval_request_id=None),
         event("mcp_call.in_progress", output_index=0),
@@ -674,7 +674,7 @@ def test_a_remote_call_streams_its_arguments_and_has_its_result() -> None:
 
 
 @pytest.mark.parametrize("error", ["broken", {"type": "http_error", "code": 500}])
-def test_a_remote_call_that_failed_is_an_error(error: object) -> None:
+def test_an_mcp_call_that_failed_is_an_error(error: object) -> None:
     item = {**MCP, "arguments": '{"a":1}', "output": None, "error": error, "status": "failed"}
     response = at_once(item)
     extra = item_extra(output=None, status="failed")
@@ -682,7 +682,7 @@ def test_a_remote_call_that_failed_is_an_error(error: object) -> None:
     assert response.finish_reason == "stop"
 
 
-def test_arguments_that_are_no_json_make_a_remote_call_invalid_and_nothing_else() -> None:
+def test_arguments_that_are_not_json_only_make_an_mcp_call_invalid() -> None:
     response = at_once({**MCP, "arguments": "{x", "output": "ok"},
                        {"type": "message", "id": "m", "content": []})  # fmt: skip
     assert [call.invalid for call in response.invalid_tool_calls] == ["bad-arguments"]
@@ -744,7 +744,7 @@ def test_the_call_that_was_approved_has_the_id_of_its_request() -> None:
     assert [call.id for call in unasked.tool_calls] == ["mcp"]
 
 
-def test_the_body_that_answers_an_approval_is_enough_to_know_its_call() -> None:
+def test_the_answer_to_an_approval_request_identifies_its_call() -> None:
     codec = DIALECTS["openai-responses"].request
     assert codec is not None
     answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr", "approve": True}
@@ -756,7 +756,7 @@ def test_the_body_that_answers_an_approval_is_enough_to_know_its_call() -> None:
     assert (made.id, made.name, made.params) == (waiting.id, waiting.name, waiting.params)
 
 
-def test_a_call_approved_in_the_same_response_is_made_once() -> None:
+def test_a_call_that_is_approved_in_the_same_response_is_one_call() -> None:
     item = {**MCP, "arguments": '{"a":1}', "output": "ok", "approval_request_id": "mcpr"}
     for events in ([added(1, **item)], []):
         response = read(done(0, **ASK), *events, done(1, **item))
@@ -765,7 +765,7 @@ def test_a_call_approved_in_the_same_response_is_made_once() -> None:
         assert [(one.id, one.earlier) for one in results] == [(call.id, False)]
 
 
-def test_a_remote_call_gets_its_name_at_its_end_if_not_before() -> None:
+def test_an_mcp_call_gets_its_name_at_its_end_if_not_before() -> None:
     nameless = {**MCP, "name": None}
     response = read(
         added(0, **nameless),
@@ -777,7 +777,7 @@ def test_a_remote_call_gets_its_name_at_its_end_if_not_before() -> None:
     assert [call.invalid for call in lost.invalid_tool_calls] == ["nameless"]
 
 
-def test_tool_listings_go_back_as_they_came() -> None:
+def test_tool_listings_are_written_back_unchanged() -> None:
     item = {"type": "mcp_list_tools", "id": "l", "server_label": "zip", "tools": [{"name": "a"}]}
     response = read(
         added(0, **{**item, "tools": []}),
@@ -825,7 +825,7 @@ def test_a_hosted_tool_search_is_paired_with_the_next_output() -> None:
     )
 
 
-def test_an_output_that_names_its_search_is_its_output() -> None:
+def test_a_tool_search_output_with_a_call_id_belongs_to_that_search() -> None:
     response = read(
         done(0, **FIND, execution="client", call_id="call_1"),
         done(1, type="tool_search_output", id="to", call_id="call_1", execution="client", tools=[]),
@@ -837,7 +837,7 @@ def test_an_output_that_names_its_search_is_its_output() -> None:
     )
 
 
-def test_a_client_s_tool_search_has_the_call_id_of_its_end() -> None:
+def test_a_tool_search_of_the_client_has_the_call_id_of_its_end() -> None:
     response = read(
         added(0, **{**FIND, "arguments": {}}, execution="client", call_id="call_0"),
         done(0, **FIND, execution="client", call_id="call_1", status="completed"),

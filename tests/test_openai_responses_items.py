@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
+from tests.recordings import FIXTURES
 from tests.responses import Event, events, of_type
 from tests.serving import serving
 from tests.strategies import THOROUGH
@@ -378,7 +379,7 @@ def test_parts_become_the_items_they_came_from(row: Row) -> None:
 
 
 @TABLE
-def test_an_item_is_announced_tells_its_progress_and_is_closed(row: Row) -> None:
+def test_an_item_is_added_has_progress_events_and_is_closed(row: Row) -> None:
     found = [event for event in events(wrote(row)) if event.get("output_index") == 0]
     assert short(found) == ["output_item.added", *row.events, "output_item.done"]
     item = found[0]["item"]
@@ -396,7 +397,7 @@ def test_the_body_is_what_the_stream_ends_with(row: Row) -> None:
 
 
 @TABLE
-def test_nothing_is_lost_in_silence_because_nothing_is_lost(row: Row) -> None:
+def test_items_of_this_dialect_are_written_without_findings(row: Row) -> None:
     encoder = Encoder(NAME, context=context())
     encoder.feed(stream(row))
     assert encoder.findings == []
@@ -405,14 +406,16 @@ def test_nothing_is_lost_in_silence_because_nothing_is_lost(row: Row) -> None:
 @pytest.mark.parametrize(
     ("name", "key"), [("code that is run", "code"), ("a patch", "diff")], ids=["code", "diff"]
 )
-def test_what_is_inside_the_params_is_streamed_without_the_json_around(name: str, key: str) -> None:
+def test_the_string_inside_the_params_is_streamed_without_the_json_around_it(
+    name: str, key: str
+) -> None:
     found = events(wrote(ROWS[name]))
     deltas = [event["delta"] for event in found if event["type"].endswith(".delta")]
     (done,) = [event for event in found if key in event]
     assert "".join(deltas) == done[key] == {"code": CODE, "diff": DIFF}[key]
 
 
-def test_a_partial_image_is_an_event_with_what_was_told_of_it() -> None:
+def test_a_partial_image_is_an_event_with_its_stored_fields() -> None:
     (partial,) = of_type(
         events(wrote(ROWS["an image"])), "response.image_generation_call.partial_image"
     )
@@ -427,7 +430,7 @@ def test_a_partial_image_is_an_event_with_what_was_told_of_it() -> None:
     }
 
 
-def test_what_commands_print_is_told_piece_by_piece() -> None:
+def test_the_output_of_commands_is_written_piece_by_piece() -> None:
     found = events(wrote(ROWS["commands that print while they run"]))
     pieces = of_type(found, "response.shell_call_output_content.delta")
     assert [(event["command_index"], event["delta"]) for event in pieces] == [
@@ -436,7 +439,7 @@ def test_what_commands_print_is_told_piece_by_piece() -> None:
     ]
 
 
-def test_code_that_was_cut_is_there_as_far_as_it_came() -> None:
+def test_code_that_was_cut_off_is_written_as_far_as_received() -> None:
     call = hosted("code_interpreter_call", "code_interpreter", OPENING + "pri", "ci")
     call = msgspec.structs.replace(call, invalid="bad-arguments")
     row = Row([*streamed(call, OPENING, "pri")], [])
@@ -448,7 +451,7 @@ def test_code_that_was_cut_is_there_as_far_as_it_came() -> None:
     ]  # fmt: skip
 
 
-def test_what_was_printed_and_then_changed_is_told_by_the_whole_only() -> None:
+def test_output_whose_beginning_changed_is_only_in_the_final_item() -> None:
     results = [
         ToolResult("call_1", raw({"output": [{"stdout": text, "stderr": ""}]}), preliminary=True,
                    earlier=True, extra=kept(type="shell_call_output", id="sho_1"))
@@ -469,7 +472,7 @@ def test_what_was_printed_and_then_changed_is_told_by_the_whole_only() -> None:
         ("program", {"type": "program_output", "output": [1]}),
     ],
 )
-def test_a_result_that_nobody_named_is_the_item_its_call_wants(
+def test_a_result_without_a_type_becomes_the_result_item_of_its_call(
     kind: str, output: dict[str, object]
 ) -> None:
     call = ToolCall("call_1", "x", "{}", kind=kind, provider_executed=True)
@@ -478,7 +481,7 @@ def test_a_result_that_nobody_named_is_the_item_its_call_wants(
     assert noted == []
 
 
-def test_a_hosted_call_that_goes_by_the_id_of_its_item_has_no_call_id() -> None:
+def test_a_hosted_call_with_the_id_of_its_item_has_no_call_id() -> None:
     call = hosted("tool_search_call", "tool_search", "{}", "tsc_1")
     found = events(b"".join(encode([THEIRS, *streamed(call, "{}"), Finish("stop")], NAME)))
     items = [event["item"] for event in found if "item" in event]
@@ -486,7 +489,7 @@ def test_a_hosted_call_that_goes_by_the_id_of_its_item_has_no_call_id() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tool_search_call", "shell_call"])
-def test_params_that_are_no_json_are_handed_over_as_text(kind: str) -> None:
+def test_params_that_are_not_json_are_written_as_text(kind: str) -> None:
     call = msgspec.structs.replace(asked(kind, "x", '{"a":'), invalid="bad-arguments")
     parts = [OURS, *streamed(call, '{"a":'), Finish("length")]
     found = events(b"".join(encode(parts, NAME, context=context())))
@@ -502,14 +505,14 @@ def test_a_search_of_another_dialect_that_failed_has_no_sources() -> None:
     assert (item["status"], item["action"]) == ("failed", {"type": "search", "query": "x"})
 
 
-def test_a_result_that_is_not_final_shows_nothing_where_no_event_could_show_it() -> None:
+def test_a_preliminary_result_without_an_event_is_not_written() -> None:
     call = hosted("web_search_call", "web_search", "{}", "ws")
     parts = [*streamed(call, "{}"), ToolResult("ws", raw({"result": "x"}), preliminary=True)]
     found = events(b"".join(encode([OURS, *parts, Finish("stop")], NAME, context=context())))
     assert "result" not in found[-1]["response"]["output"][0]
 
 
-def test_arguments_that_a_host_told_as_text_stay_text() -> None:
+def test_arguments_that_came_as_text_stay_text() -> None:
     item = {"type": "web_search_call", "id": "ws", "status": "completed", "name": "web_search",
             "arguments": '{"query":"x"}'}  # fmt: skip
     whole = {"object": "response", "id": "r", "status": "completed", "output": [item]}
@@ -528,7 +531,7 @@ def adapted(*parts: Part) -> tuple[list[dict[str, Any]], list[str]]:
     return found[-1]["response"]["output"], [finding.detail for finding in encoder.findings]
 
 
-def test_a_search_of_another_dialect_is_a_search_here() -> None:
+def test_a_search_of_another_dialect_becomes_a_web_search_call() -> None:
     call = ToolCall("s1", "web_search", '{"query": "news"}', kind="server_tool_use",
                     provider_executed=True)  # fmt: skip
     hits = [{"type": "web_search_result", "url": "https://a.example", "encrypted_content": "x"}]
@@ -551,7 +554,7 @@ def test_a_search_of_another_dialect_is_a_search_here() -> None:
          {"outcome": "OUTCOME_FAILED", "output": "no"}, ["no"]),
     ],
 )  # fmt: skip
-def test_code_of_another_dialect_is_code_here(
+def test_code_of_another_dialect_becomes_a_code_interpreter_call(
     kind: str, name: str, params: dict[str, str], result: dict[str, object], logs: list[str]
 ) -> None:
     call = ToolCall("c1", name, json.dumps(params), kind=kind, provider_executed=True)
@@ -579,7 +582,7 @@ def test_code_of_another_dialect_is_code_here(
         (4, "4"),
     ],
 )  # fmt: skip
-def test_a_remote_call_of_another_dialect_is_one_here(result: object, output: str) -> None:
+def test_an_mcp_call_of_another_dialect_becomes_an_mcp_call(result: object, output: str) -> None:
     call = ToolCall("m1", "roll", REMOTE, kind="mcp_tool_use", provider_executed=True,
                     server_label="dice")  # fmt: skip
     (item,), noted = adapted(*streamed(call, REMOTE), ToolResult("m1", raw(result)))
@@ -599,7 +602,7 @@ def test_a_remote_call_of_another_dialect_is_one_here(result: object, output: st
     ("kind", "name"),
     [("server_tool_use", "web_fetch"), ("server_tool", "maps"), ("function", "web_search")],
 )
-def test_a_call_that_was_executed_elsewhere_and_has_no_equal_is_not_written(
+def test_a_hosted_call_of_another_dialect_without_equivalent_is_not_written(
     kind: str, name: str
 ) -> None:
     call = ToolCall("x", name, "{}", kind=kind, provider_executed=True)
@@ -625,7 +628,7 @@ def test_an_image_is_an_image_call_and_other_files_are_not_written() -> None:
     assert noted == ["file: only a whole image has an item type"]
 
 
-def test_an_event_that_is_no_item_goes_out_again_under_a_new_number() -> None:
+def test_an_audio_event_is_written_under_a_new_number() -> None:
     audio = {"type": "response.audio.delta", "sequence_number": 99, "delta": "QQ=="}
     parts: list[Part] = [OURS, Opaque(NAME, "response.audio.delta", raw(audio)), Finish("stop")]
     found = events(b"".join(encode(parts, NAME, context=context())))
@@ -679,9 +682,7 @@ CALLS: st.SearchStrategy[Part] = st.one_of(
 
 @THOROUGH
 @given(st.lists(CALLS, max_size=16), st.sampled_from([OURS, THEIRS]))
-def test_any_calls_become_a_stream_that_clients_can_trust(
-    soup: list[Part], start: ResponseMetadata
-) -> None:
+def test_any_calls_become_a_valid_stream(soup: list[Part], start: ResponseMetadata) -> None:
     found = events(b"".join(encode([start, *soup], NAME, context=context())))
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     added = of_type(found, "response.output_item.added")
@@ -700,7 +701,7 @@ def test_any_calls_become_a_stream_that_clients_can_trust(
     assert json.loads(body(assemble([start, *soup]), context()))
 
 
-def test_that_a_remote_call_needed_no_approval_is_written_again() -> None:
+def test_a_null_approval_request_id_is_written_back() -> None:
     item = {"type": "mcp_call", "id": "mcp_1", "name": "dye", "server_label": "vat", "error": None,
             "arguments": "{}", "output": "dyed", "approval_request_id": None,
             "status": "completed"}  # fmt: skip
@@ -793,7 +794,6 @@ def test_a_body_is_read_as_the_same_parts(row: Row) -> None:
     ]
 
 
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 FOLDERS = ("openai-responses", "azure", "xai-responses", "open-responses")
 STREAMS = [path for folder in FOLDERS for path in sorted(FIXTURES.glob(f"{folder}/*.chunks.txt"))]
 BODIES = [path for folder in FOLDERS for path in sorted(FIXTURES.glob(f"{folder}/*.json"))]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from tests.captures import lines
+from tests.recordings import FIXTURES
 from tests.responses_events import COMPLETED, CREATED, DIALECT, capture
 from tests.strategies import FEW, QUICK, THOROUGH
 from weft import Context, Decoded, Decoder, Ids, Opaque, ReasoningItem, Response, decode_all
@@ -23,7 +24,6 @@ from weft.assembler import Assembler, TextItem
 from weft.lifecycle import violations
 from weft.parts import Part, Source, ToolApprovalRequest, ToolCall, ToolResult
 
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 FOLDERS = ("openai-responses", "azure", "xai-responses", "open-responses")
 FILES = [
     path
@@ -117,7 +117,7 @@ def _veiled(value: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
-def test_a_recorded_stream_says_what_its_last_snapshot_says(path: Path) -> None:
+def test_a_recorded_stream_equals_its_last_snapshot(path: Path) -> None:
     ends = [event["response"] for event in events_of(path) if event["type"] in _ENDS]
     found = decode_all(recorded(path), DIALECT)
     assert len(ends) == len(found)
@@ -354,7 +354,7 @@ def assert_legal(events: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", POOL)
-def test_the_events_of_an_item_in_order_leave_no_surprise(name: str) -> None:
+def test_the_events_of_an_item_in_order_leave_no_findings(name: str) -> None:
     assert_legal([CREATED, *POOL[name], COMPLETED])
     for end in range(len(POOL[name])):
         assert_legal([CREATED, *POOL[name][:end]])

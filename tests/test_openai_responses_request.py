@@ -82,13 +82,13 @@ def written(request: Request, context: Context | None = None) -> tuple[Object, l
 
 @QUICK
 @given(body=own_bodies())
-def test_what_came_in_this_dialect_goes_out_as_it_came(body: Object) -> None:
+def test_a_request_of_this_dialect_is_sent_unchanged(body: Object) -> None:
     assert written(parsed(body).request) == (body, [])
 
 
 @QUICK
 @given(body=own_bodies())
-def test_what_is_written_from_the_fields_alone_means_the_same(body: Object) -> None:
+def test_a_request_without_its_source_is_rendered_with_the_same_meaning(body: Object) -> None:
     """Nulls, defaults, short forms and `completed` are normalised; nothing else may change."""
     request = read(body)
     again, losses = written(request)
@@ -118,7 +118,7 @@ LATE: Object = {
 """An item that declares tools in the middle of a conversation."""
 
 
-def test_late_tools_are_tools_like_any_other_and_stay_where_they_were_declared() -> None:
+def test_tools_of_input_items_are_tools_and_stay_where_they_were_declared() -> None:
     function = {"type": "function", "name": "f", "parameters": {}, "strict": False}
     body: Object = {"model": "m", "input": [LATE, GREETING, LATE], "tools": [function]}
     parsed_ = parsed(body)
@@ -131,7 +131,7 @@ def test_late_tools_are_tools_like_any_other_and_stay_where_they_were_declared()
     assert (again["tools"], losses) == ([function], [])
 
 
-def test_key_order_and_number_spelling_are_the_clients() -> None:
+def test_key_order_and_number_formats_stay() -> None:
     body = (
         b'{"temperature":1.0,"input":[{"content":"hi","role":"user"}],"model":"m",'
         b'"tools":[{"parameters":{"b":1e2,"a":1.50},"name":"f","type":"function"}]}'
@@ -139,7 +139,7 @@ def test_key_order_and_number_spelling_are_the_clients() -> None:
     assert render(REQUEST.parse(body, Context()).request)[0].body == body
 
 
-def test_what_clients_ask_of_the_gateway_is_not_asked_upstream() -> None:
+def test_includes_for_the_gateway_are_not_sent_upstream() -> None:
     """The one difference to what came."""
     both: Object = {"model": "m", "input": "x", "include": ["required_action", "other"]}
     assert written(parsed(both).request) == ({**both, "include": ["other"]}, [])
@@ -326,16 +326,16 @@ CALL: Object = {"type": "function_call", "call_id": "c", "name": "f", "arguments
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_an_item_is_read(value: Object, expected: Message) -> None:
+def test_an_item_is_parsed(value: Object, expected: Message) -> None:
     assert item(value) == expected
 
 
-def test_the_short_form_is_one_message_of_the_user() -> None:
+def test_a_text_as_input_is_one_user_message() -> None:
     assert read({"input": "hi"}).messages == (HI,)
     assert read({}).messages == read({"input": None}).messages == ()
 
 
-def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
+def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
     proof = ReasoningState(signature="s", encrypted="e", redacted="r", item_id="i")
     sealed = wrap(Envelope("elsewhere", "m", proof))
     value: Object = {
@@ -365,7 +365,7 @@ CARRIED = wrap(Envelope("elsewhere", "m", ReasoningState(signature="s", call="c"
 
 
 @pytest.mark.parametrize("said", [[], [{"type": "summary_text", "text": "why"}]])
-def test_the_signature_of_a_call_comes_out_of_the_reasoning_before_it(said: list[Object]) -> None:
+def test_the_signature_of_a_call_is_read_from_the_reasoning_before_it(said: list[Object]) -> None:
     thought: Object = {"type": "reasoning", "summary": said, "encrypted_content": CARRIED}
     call: Object = {**CALL, "call_id": "c"}
     result: Object = {"type": "function_call_output", "call_id": "c", "output": "r"}
@@ -460,7 +460,7 @@ FIELDS: list[tuple[Object, Request]] = [
 
 
 @pytest.mark.parametrize(("body", "expected"), FIELDS, ids=lambda one: str(one)[:40])
-def test_a_field_is_read(body: Object, expected: Request) -> None:
+def test_a_field_is_parsed(body: Object, expected: Request) -> None:
     assert read(body) == msgspec.structs.replace(expected, dialect=NAME)
 
 
@@ -580,7 +580,7 @@ MCP: Object = {
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_tool_is_read(value: Object, expected: tuple[Tool, ...]) -> None:
+def test_a_tool_is_parsed(value: Object, expected: tuple[Tool, ...]) -> None:
     assert read({"tools": [value]}).tools == expected
 
 
@@ -621,7 +621,7 @@ def test_a_tool_is_read(value: Object, expected: tuple[Tool, ...]) -> None:
         ({"reasoning": 3}, "reasoning"),
     ],
 )
-def test_a_body_that_cannot_be_is_refused_by_its_path(body: Object, path: str) -> None:
+def test_an_invalid_body_is_refused_with_the_path_of_its_field(body: Object, path: str) -> None:
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.path == path
@@ -650,7 +650,7 @@ TYPES = st.sampled_from(
         ANYTHING | st.sampled_from(["user", "assistant"]),
     ),
 )
-def test_whatever_json_comes_is_read_or_refused(
+def test_any_json_is_parsed_or_refused(
     body: Object, broken: Object, kind: str, value: Object
 ) -> None:
     for one in ({**body, **broken}, {**body, "input": [{**value, "type": kind}]}, broken):
@@ -660,12 +660,12 @@ def test_whatever_json_comes_is_read_or_refused(
 
 @QUICK
 @given(data=st.binary(max_size=40))
-def test_whatever_bytes_come_are_refused(data: bytes) -> None:
+def test_any_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(BadRequest):
         REQUEST.parse(data, Context())
 
 
-def test_losses_are_placed_in_the_clients_own_body() -> None:
+def test_losses_are_reported_with_the_paths_of_the_clients_body() -> None:
     places = parsed(
         {
             "model": "m",
@@ -838,7 +838,7 @@ def other(**fields: object) -> Request:
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_field_of_another_dialect_is_written(
+def test_a_field_of_another_dialect_is_rendered(
     request_: Request, key: str | None, value: object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(request_)
@@ -847,7 +847,7 @@ def test_a_field_of_another_dialect_is_written(
         assert body.get(key) == value
 
 
-def test_models_that_do_not_reason_are_not_asked_for_proofs() -> None:
+def test_models_that_do_not_reason_are_not_asked_for_encrypted_reasoning() -> None:
     context = Context(quirks=ResponsesQuirks(stateless_reasoning=False))
     assert "include" not in written(other(), context)[0]
 
@@ -936,7 +936,7 @@ def test_models_that_do_not_reason_are_not_asked_for_proofs() -> None:
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_tool_of_another_dialect_is_written(
+def test_a_tool_of_another_dialect_is_rendered(
     tool: Tool, value: object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(tools=(tool,)))
@@ -968,13 +968,13 @@ def test_trap_19_the_choice_of_tools_keeps_its_meaning(choice: ToolChoice, value
     assert (body["tool_choice"], losses) == (value, [])
 
 
-def test_forcing_a_hosted_tool_of_another_wire_is_refused() -> None:
+def test_forcing_a_hosted_tool_of_another_dialect_is_refused() -> None:
     choice = ToolChoice("required", "web_search", "web-search")
     losses = written(other(tools=(Tool("s", "web-search"),), tool_choice=choice))[1]
     assert [(loss.path, loss.outcome) for loss in losses] == [("tool_choice", "refused")]
 
 
-def test_trap_09_names_and_ids_are_spelled_the_same_wherever_they_stand() -> None:
+def test_trap_09_names_and_ids_are_the_same_everywhere() -> None:
     name, id = "look at/this " * 8, "toolu_" + "x" * 80
     request = other(
         messages=(
@@ -1016,7 +1016,7 @@ def answered(output: object, **more: object) -> Object:
     return {"type": "function_call_output", "output": output, "call_id": "c", **more}
 
 
-def test_trap_13_a_failed_result_says_so_by_status_and_in_words() -> None:
+def test_trap_13_a_failed_result_has_a_status_and_a_prefix() -> None:
     result = ResultContent("c", (TextContent("gone"),), is_error=True)
     found, losses = items(*step(result))
     assert found == [ASKED, answered("Error: gone", status="incomplete")]
@@ -1107,7 +1107,7 @@ def test_contents_of_one_turn_keep_their_order_as_items() -> None:
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_what_a_user_of_another_dialect_says_is_written(
+def test_user_content_of_another_dialect_is_rendered(
     content: AnyContent, value: object, losses: list[tuple[str, str]]
 ) -> None:
     body, found = written(other(messages=(Message("user", (content,)),)))
@@ -1129,14 +1129,14 @@ def test_what_a_user_of_another_dialect_says_is_written(
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_trap_02_what_belongs_to_another_origin_is_left_out_and_never_text(
+def test_trap_02_content_of_another_origin_is_dropped_and_never_sent_as_text(
     content: AnyContent, losses: list[tuple[str, str]]
 ) -> None:
     expected = [(f"messages[1].content[0]{path}", outcome) for path, outcome in losses]
     assert items(Message("assistant", (content,))) == ([], expected)
 
 
-def test_trap_03_encrypted_reasoning_goes_home_with_its_id_through_any_wire() -> None:
+def test_trap_03_encrypted_reasoning_returns_to_its_origin_through_any_dialect() -> None:
     thought = ReasoningContent("why", "summary", "rs_1", encrypted="e", origin=NAME)
     found = items(Message("assistant", (thought, TextContent("a"))))
     assert found == (
@@ -1172,12 +1172,12 @@ def test_instructions_keep_their_place() -> None:
     )
 
 
-def test_an_answer_that_should_go_on_is_refused() -> None:
+def test_an_answer_that_is_to_be_continued_is_refused() -> None:
     losses = written(other(messages=(HI, Message("assistant", (TextContent("So"),)))))[1]
     assert [(loss.path, loss.outcome) for loss in losses] == [("messages[1]", "refused")]
 
 
-def test_names_of_speakers_are_not_told() -> None:
+def test_names_of_messages_are_dropped() -> None:
     found = items(Message("user", (TextContent("a"),), name="bob"))
     assert found[1] == [("messages[1].name", "warned")]
 
@@ -1185,7 +1185,7 @@ def test_names_of_speakers_are_not_told() -> None:
 # The official client
 
 
-def test_what_the_official_client_sends_is_read_and_goes_out_as_it_came() -> None:
+def test_requests_of_the_official_client_are_parsed_and_sent_unchanged() -> None:
     with listening() as (address, got):
         client = openai.OpenAI(api_key="k", base_url=address, max_retries=0)
         with client, pytest.raises(openai.BadRequestError):
@@ -1212,7 +1212,7 @@ PARAMS = TypeAdapter(ResponseCreateParams)
 
 @FEW
 @given(body=bodies())
-def test_what_is_written_has_the_shape_that_the_official_client_declares(body: Object) -> None:
+def test_rendered_bodies_fit_the_types_of_the_official_client(body: Object) -> None:
     request = msgspec.structs.replace(read(body), dialect=None)
     PARAMS.validate_python(written(request)[0])
 
@@ -1226,7 +1226,7 @@ def with_ids(said: object) -> list[object]:
 
 @QUICK
 @given(body=chat_bodies())
-def test_a_conversation_of_chat_completions_arrives_whole_and_well_formed(body: Object) -> None:
+def test_a_chat_conversation_is_rendered_completely_and_valid(body: Object) -> None:
     request = CHAT.parse(json.dumps(body).encode(), Context()).request
     told, losses = written(request)
     PARAMS.validate_python({**told, "input": with_ids(told["input"])})
@@ -1239,7 +1239,7 @@ def test_a_conversation_of_chat_completions_arrives_whole_and_well_formed(body: 
 # What a request says that was never read from a body
 
 
-def test_items_of_this_wire_are_written_for_whoever_holds_them() -> None:
+def test_items_of_this_dialect_are_rendered_for_requests_without_a_dialect() -> None:
     hosted = CallContent(
         "ws", "web_search_call", '{"action":{}}', kind="web_search_call", provider_executed=True
     )
@@ -1261,7 +1261,7 @@ def test_items_of_this_wire_are_written_for_whoever_holds_them() -> None:
     assert [(loss.path, loss.outcome) for loss in losses] == [("messages[0].content[1]", "warned")]
 
 
-def test_files_of_the_assistant_and_marks_on_its_words_are_told_as_lost() -> None:
+def test_files_and_cache_breakpoints_of_the_assistant_are_reported_as_lost() -> None:
     said = Message("assistant", (TextContent("a", cache="5m"), ImageContent(url="u")))
     text = {"type": "output_text", "text": "a", "annotations": []}
     assert items(said) == (
@@ -1270,7 +1270,7 @@ def test_files_of_the_assistant_and_marks_on_its_words_are_told_as_lost() -> Non
     )
 
 
-def test_proofs_of_calls_stay_behind_and_marks_on_results_are_on_their_last_part() -> None:
+def test_call_signatures_are_dropped_and_breakpoints_of_results_move_to_their_last_part() -> None:
     call = CallContent("c", "f", "{}", signature="s")
     result = ResultContent("c", (TextContent("r"),), cache="5m")
     marked = {
@@ -1287,7 +1287,7 @@ def test_proofs_of_calls_stay_behind_and_marks_on_results_are_on_their_last_part
     )
 
 
-def test_what_the_assistant_cites_goes_back_as_it_was() -> None:
+def test_annotations_of_the_assistant_are_sent_back_unchanged() -> None:
     cited: Object = {"type": "url_citation", "url": "u", "start_index": 0, "end_index": 1}
     part: Object = {"type": "output_text", "text": "a", "annotations": [cited]}
     message: Object = {"type": "message", "role": "assistant", "content": [part]}
@@ -1295,7 +1295,7 @@ def test_what_the_assistant_cites_goes_back_as_it_was() -> None:
     assert written(request) == ({"model": "m", "input": [message]}, [])
 
 
-def test_a_choice_of_tools_in_the_wires_own_words_is_written_back() -> None:
+def test_a_tool_choice_of_this_dialect_is_sent_unchanged() -> None:
     tools: list[Object] = [
         {"type": "mcp", "server_label": "s", "server_url": "u"},
         {"type": "image_generation"},
@@ -1313,12 +1313,12 @@ def test_a_choice_of_tools_in_the_wires_own_words_is_written_back() -> None:
         assert written(read(body)) == (body, [])
 
 
-def test_a_retention_that_nobody_knows_is_kept_for_this_wire() -> None:
+def test_an_unknown_cache_retention_is_kept_for_this_dialect() -> None:
     body: Object = {"model": "m", "input": [], "prompt_cache_retention": "7d"}
     assert written(read(body)) == (body, [])
 
 
-def test_an_item_whose_name_is_no_text_is_known_by_its_type() -> None:
+def test_an_item_whose_name_is_not_text_is_named_after_its_type() -> None:
     content = item({"type": "mcp_call", "name": 4}).content[0]
     assert isinstance(content, CallContent)
     assert (content.id, content.name, content.params) == ("", "mcp", '{"name":4}')

@@ -266,7 +266,7 @@ def responses(path: Path) -> list[list[Frame]]:
 
 
 @pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
-def test_an_encoder_goes_on_wherever_nothing_is_held(path: Path) -> None:
+def test_an_encoder_continues_wherever_nothing_is_held(path: Path) -> None:
     for frames in responses(path):
         for boundary in boundaries(frames):
             check(boundary, boundary.rest)
@@ -274,7 +274,7 @@ def test_an_encoder_goes_on_wherever_nothing_is_held(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
-def test_the_official_client_reads_on(path: Path) -> None:
+def test_the_official_client_continues_reading(path: Path) -> None:
     """At some boundaries: it is slow."""
     for frames in responses(path):
         found = [one for one in boundaries(frames) if not one.odd]
@@ -287,7 +287,7 @@ CONTENT = (TextStart, TextDelta, ReasoningStart, ReasoningDelta, ToolParamsStart
 
 
 @pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
-def test_what_is_not_held_has_come_out(path: Path) -> None:
+def test_what_is_not_held_was_emitted(path: Path) -> None:
     """Whether the stream is cut there, or fails from outside."""
     for frames in responses(path):
         for count in stops(frames):
@@ -309,7 +309,7 @@ def test_what_is_not_held_has_come_out(path: Path) -> None:
 
 @examples(60)
 @given(SOUP, st.data())
-def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject) -> None:
+def test_an_encoder_continues_in_any_stream(soup: list[Part], data: st.DataObject) -> None:
     """Our own stream of any parts, passed on up to anywhere."""
     asked = Request("m", include=("reasoning.raw",))
     raw = b"".join(encode(soup, NAME, context=Context(request=asked, ids=Ids(b"1"))))
@@ -321,7 +321,7 @@ def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject)
         check(boundary, boundary.failed)
 
 
-def test_events_are_known_by_what_they_are_about() -> None:
+def test_the_mark_of_an_event_names_its_item_and_part() -> None:
     (frames,) = responses(HERE / "items-overlap.sse")
     assert [DIALECT.number(frame) for frame in frames] == [*range(len(frames) - 1), None]
     assert [key for key in map(DIALECT.event_key, frames) if key is not None] == [

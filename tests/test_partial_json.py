@@ -134,7 +134,7 @@ def test_json_is_what_can_be_parsed(text: str) -> None:
         "[" + "9" * 400 + "]",
     ],
 )  # fmt: skip
-def test_json_is_told_from_what_is_none(text: str) -> None:
+def test_json_is_distinguished_from_what_is_none(text: str) -> None:
     assert is_json(text) != refused(text)
 
 

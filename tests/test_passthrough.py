@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import recordings
 from tests.captures import HERE
 from tests.captures.catalogue import READINGS
 from tests.framings import FRAMINGS, Told, data_of, framed, over_lines
 from tests.oddities import changed, odd
 from tests.played import Play, PlayedAnswer
+from tests.recordings import FIXTURES
 from tests.sdk_readers import PIECEMEAL, Call, Official, Read, spelled
 from tests.strategies import LEGAL, cuts, examples
 from tests.test_passing_on import joined
@@ -439,7 +441,6 @@ def test_a_tool_search_is_told_when_its_call_id_is_sure(official: Official, id: 
 
 # Recorded ones
 
-SHARED = Path(__file__).parents[2] / "shared"
 FOLDERS = {
     "openai_chat": "openai-chat",
     "openai_responses": "openai-responses",
@@ -494,13 +495,13 @@ def captures() -> list[Capture]:
     ]
     found += [
         Capture(RECORDED.get(path.parent.name, "openai-chat"), path)
-        for path in sorted((SHARED / "fixtures").glob("*/*.chunks.txt"))
+        for path in sorted(FIXTURES.glob("*/*.chunks.txt"))
         if path.parent.name != "google-interactions" and path.stat().st_size < 200_000
     ]
     return found
 
 
-QUIRKS = [Capture("openai-chat", path) for path in sorted((SHARED / "quirks").glob("*.sse"))]
+QUIRKS = [Capture("openai-chat", path) for path in sorted(recordings.QUIRKS.glob("*.sse"))]
 CAPTURES = [*captures(), *QUIRKS]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.recordings import FIXTURES, QUIRKS
 from tests.strategies import examples
 from weft.assembler import Assembler, Response
 from weft.codec import Decoder
@@ -20,9 +21,7 @@ from weft.ids import Ids
 from weft.lifecycle import violations
 from weft.parts import ToolCall
 
-SHARED = Path(__file__).parents[2] / "shared"
-QUIRKS = SHARED / "quirks" / "expected.json"
-FIXTURES = SHARED / "fixtures"
+EXPECTED = QUIRKS / "expected.json"
 
 Outcome = dict[str, object]
 
@@ -45,10 +44,10 @@ class Quirk:
 
 
 def _quirks() -> list[Quirk]:
-    if not QUIRKS.exists():
+    if not EXPECTED.exists():
         return []
-    found: dict[str, dict[str, object]] = json.loads(QUIRKS.read_bytes())
-    return [Quirk(name, (QUIRKS.parent / name).read_bytes(), one) for name, one in found.items()]
+    found: dict[str, dict[str, object]] = json.loads(EXPECTED.read_bytes())
+    return [Quirk(name, (QUIRKS / name).read_bytes(), one) for name, one in found.items()]
 
 
 def _read(raw: bytes, pieces: list[bytes]) -> Response:

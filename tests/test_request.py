@@ -1,4 +1,4 @@
-"""Requests are values: whatever can be asked survives JSON unchanged."""
+"""Requests are values: whatever can be requested survives JSON unchanged."""
 
 from typing import get_args
 
@@ -63,7 +63,7 @@ def test_a_request_is_frozen(shape: type[msgspec.Struct]) -> None:
 
 
 def test_what_was_not_asked_is_left_out_of_json() -> None:
-    asked = Request(
+    request = Request(
         "m",
         messages=(
             Message("user", (TextContent("hi"),)),
@@ -72,7 +72,7 @@ def test_what_was_not_asked_is_left_out_of_json() -> None:
         tools=(Tool("look"),),
         tool_choice=ToolChoice(),
     )
-    assert msgspec.json.encode(asked).decode() == (
+    assert msgspec.json.encode(request).decode() == (
         '{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},'
         '{"role":"assistant","content":[{"type":"call","id":"c","name":"look","params":"{}"}]}],'
         '"tools":[{"name":"look"}],"tool_choice":{}}'

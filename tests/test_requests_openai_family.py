@@ -130,7 +130,7 @@ def test_bytes_that_are_text_are_left_to_those_who_read_them(data: bytes) -> Non
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b'{"a":"\xff"}', "byte 6 is no UTF-8"),
+        (b'{"a":"\xff"}', "byte 6 is not UTF-8"),
         (b"[" * 5000, "nested too deeply"),
         (b'{"a":' * 950 + b"1" + b"}" * 950, "nested too deeply"),
     ],

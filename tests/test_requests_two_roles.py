@@ -4,15 +4,19 @@ import pytest
 from msgspec import Raw
 
 from weft.dialects.requests.codec import Loss, Losses
-from weft.dialects.requests.turns import LocatedContent, Turn, message_turns
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    leading_instructions,
+    message_turns,
+    source_bytes,
+)
 from weft.dialects.requests.two_roles import (
     after_results,
     check_last_turn,
     instructions_as_user,
-    leading_instruction_messages,
     losses_only_in_turns,
     report_speaker,
-    source_bytes,
 )
 from weft.request import ImageContent, Message, Request, ResultContent, TextContent
 
@@ -67,13 +71,13 @@ def test_a_turn_has_the_bytes_it_came_in_unless_somebody_added_to_it() -> None:
 )
 def test_what_is_lost_in_a_turn_leaves_the_rest_as_it_was(path: str, only: bool) -> None:
     request = Request("m", messages=(Message("system", ()), HI))
-    assert leading_instruction_messages(request) == 1
+    assert leading_instructions(request.messages) == 1
     assert losses_only_in_turns(request, []) is True
     assert losses_only_in_turns(request, [Loss(path, "adapted", "")]) is only
 
 
 def test_a_conversation_may_be_all_instructions() -> None:
-    assert leading_instruction_messages(Request("m", messages=(Message("developer", ()),))) == 1
+    assert leading_instructions([Message("developer", ())]) == 1
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_what_stands_beside_a_content_is_lost_with_a_warning() -> None:
     report_dropped_extras(UNSET, "n", losses, "there")
     assert losses.found == [
         Loss("m.citations", "warned", "dropped: there has no equivalent"),
-        Loss("m.thoughtSignature", "adapted", "left out: a proof goes back to where it came from"),
-        Loss("r.content", "refused", "some of it only its own dialect can show; remove it"),
+        Loss("m.thoughtSignature", "adapted", "dropped: a signature is only for its origin"),
+        Loss("r.content", "refused", "a part of it exists only in its own dialect; remove it"),
     ]
 
 

@@ -19,7 +19,7 @@ SECRETS = st.text(VISIBLE, min_size=4, max_size=40)
 # Secret
 
 
-def test_only_reveal_tells_a_secret() -> None:
+def test_only_reveal_returns_a_secret() -> None:
     secret = Secret("hush")
     assert (repr(secret), str(secret), f"{secret}", f"{[secret]}") == (MARK, MARK, MARK, "[***]")
     assert secret.reveal() == "hush"
@@ -44,7 +44,7 @@ def test_a_secret_is_not_written_down(write: object) -> None:
 
 @QUICK
 @given(st.lists(SECRETS, min_size=1, max_size=4), st.text(max_size=20), st.text(max_size=20))
-def test_a_secret_it_was_told_of_is_never_left(secrets: list[str], before: str, after: str) -> None:
+def test_a_known_secret_is_never_left(secrets: list[str], before: str, after: str) -> None:
     scrub = Scrubber(map(Secret, secrets))
     for secret in secrets:
         assert secret not in scrub(f"{before}{secret}{after}")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.world import until
 from tests.raw_http import Process, refuses, request
-from weft.gateway.server import address, listen
+from weft.gateway.server import listen, url_of
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
@@ -102,8 +102,8 @@ def test_every_address_of_a_name_has_the_same_port(host: str) -> None:
     try:
         port = sockets[0].getsockname()[1]
         assert {one.getsockname()[1] for one in sockets} == {port}
-        assert address(host, sockets) == f"http://{host}:{port}"
-        assert address("::1", sockets) == f"http://[::1]:{port}"
+        assert url_of(host, sockets) == f"http://{host}:{port}"
+        assert url_of("::1", sockets) == f"http://[::1]:{port}"
         with socket.create_connection((host, port)):
             pass
         with pytest.raises(OSError, match="in use"):

@@ -24,17 +24,17 @@ from weft.errors import ClientError
 from weft.gateway.settings import (
     ClientKey,
     KeySettings,
-    Limits,
+    LimitSettings,
     Problem,
-    Server,
+    ServerSettings,
     Settings,
     SettingsError,
-    Store,
+    StoreSettings,
     load,
 )
-from weft.gateway.settings.lines import Lines
-from weft.gateway.settings.reading import options_of, types_of
-from weft.gateway.settings.shape import File
+from weft.gateway.settings.line_numbers import LineNumbers
+from weft.gateway.settings.reader import field_types, union_members
+from weft.gateway.settings.schema import SettingsFile
 from weft.scrub import Scrubber, Secret
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls, UpstreamConfig
 from weft.upstream.catalog import HOSTS
@@ -69,12 +69,12 @@ def problems(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> lis
 
 
 def doubts(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> list[str]:
-    found = read(file, text, environ).doubts
+    found = read(file, text, environ).warnings
     return [str(one).replace(f"{file.parent}/", "") for one in found]
 
 
 def place(file: Path, lines: str, environ: Mapping[str, str] = NOTHING) -> UpstreamConfig:
-    (found,) = read(file, f"[upstreams.here]\n{lines}", environ).places
+    (found,) = read(file, f"[upstreams.here]\n{lines}", environ).upstreams
     return found
 
 
@@ -92,9 +92,9 @@ def test_without_a_file_there_is_the_demo_on_loopback(tmp_path: Path) -> None:
         settings = load(None, NOTHING)
     assert settings == Settings(
         path=None,
-        server=Server(),
-        store=Store(),
-        places=(DEMO,),
+        server=ServerSettings(),
+        store=StoreSettings(),
+        upstreams=(DEMO,),
         models={},
         keys=(),
         agents={},
@@ -120,8 +120,8 @@ def test_the_environment_names_a_file_and_the_command_line_another(file: Path) -
 
 
 def test_a_file_without_upstreams_has_the_demo(file: Path) -> None:
-    assert read(file, "[server]\nport = 1\n").places == (DEMO,)
-    assert read(file, "[upstreams]\n").places == (DEMO,)
+    assert read(file, "[server]\nport = 1\n").upstreams == (DEMO,)
+    assert read(file, "[upstreams]\n").upstreams == (DEMO,)
 
 
 # A whole file
@@ -190,7 +190,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
     seek, door, pepper = Secret("s-e-e-k"), Secret("d-o-o-r"), Secret("hunter2")
     assert read(file, WHOLE, environ | {"ANTHROPIC_API_KEY": "a-n-t"}) == Settings(
         path=file,
-        server=Server(
+        server=ServerSettings(
             host="0.0.0.0",
             port=9000,
             workers=2,
@@ -206,10 +206,10 @@ def test_a_whole_file_is_read(file: Path) -> None:
                 "bob": KeySettings(Secret("file:keys/bob")),
                 "carol": carol,
             },
-            limits=Limits(body=1000, duration=60.0),
+            limits=LimitSettings(body=1000, duration=60.0),
         ),
-        store=Store("postgresql://weft:hunter2@db/weft"),
-        places=(
+        store=StoreSettings("postgresql://weft:hunter2@db/weft"),
+        upstreams=(
             UpstreamConfig(
                 "deepseek",
                 "openai-chat",
@@ -251,7 +251,7 @@ def test_no_secret_is_in_what_is_printed_of_settings(file: Path) -> None:
     headers = { X-Door = "env:DOOR" }
     """
     settings = read(file, text, {"DOOR": "the-key-of-the-door"})
-    assert settings.places[0].headers == {"x-door": "the-key-of-the-door"}
+    assert settings.upstreams[0].headers == {"x-door": "the-key-of-the-door"}
     assert len(settings.secrets) == 5
     for secret in settings.secrets:
         assert secret.reveal() not in repr(settings)
@@ -270,14 +270,14 @@ def test_no_secret_is_in_what_is_printed_of_settings(file: Path) -> None:
     ],
 )
 def test_the_server_listens_on_a_name_or_an_address(file: Path, host: str, kept: str) -> None:
-    assert read(file, f'server.host = "{host}"').server == Server(host=kept)
+    assert read(file, f'server.host = "{host}"').server == ServerSettings(host=kept)
 
 
 # Upstreams
 
 
 def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
-    (found,) = read(file, "[upstreams.ollama]\n").places
+    (found,) = read(file, "[upstreams.ollama]\n").upstreams
     host = HOSTS["ollama"]
     assert found == UpstreamConfig(
         "ollama",
@@ -290,7 +290,7 @@ def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
 
 def test_an_upstream_with_an_address_takes_nothing_from_its_name(file: Path) -> None:
     text = '[upstreams.deepseek]\ndialect = "openai-chat"\nbase_url = "http://[::1]:99"\n'
-    (found,) = read(file, text, {"DEEPSEEK_API_KEY": "x-y-z"}).places
+    (found,) = read(file, text, {"DEEPSEEK_API_KEY": "x-y-z"}).upstreams
     assert found == UpstreamConfig("deepseek", "openai-chat", "http://[::1]:99", origin="[::1]:99")
 
 
@@ -301,18 +301,18 @@ def test_every_preset_makes_a_place(file: Path, name: str) -> None:
     lines = f'preset = "{name}"\n' + ("" if host.base_url else f'base_url = "{base_url}"\n')
     environ = {host.variable: "s-e-c-r-e-t"} if host.variable else {}
     settings = read(file, f"[upstreams.here]\n{lines}", environ)
-    (found,) = settings.places
+    (found,) = settings.upstreams
     assert (found.dialect, found.base_url, found.quirks) == (host.dialect, base_url, host.quirks)
     assert found.key == (Secret("s-e-c-r-e-t") if host.variable else None)
-    assert settings.doubts == ()
+    assert settings.warnings == ()
 
 
 def test_the_usual_key_may_be_missing(file: Path) -> None:
     text = '[upstreams.vllm]\n[upstreams.groq]\nmodels = ["m"]\n'
     for environ in (NOTHING, {"GROQ_API_KEY": " "}):
         settings = read(file, text, environ)
-        assert [one.key for one in settings.places] == [None, None]
-        assert [(one.line, one.key, one.message) for one in settings.doubts] == [
+        assert [one.key for one in settings.upstreams] == [None, None]
+        assert [(one.line, one.key, one.message) for one in settings.warnings] == [
             (
                 2,
                 "upstreams.groq.api_key",
@@ -811,7 +811,7 @@ def test_a_secret_that_is_named_must_be_there(file: Path, told: str, said: str) 
 def test_a_secret_that_is_used_twice_is_one(file: Path) -> None:
     text = "[upstreams.openai]\n[upstreams.openai-chat]\n"
     settings = read(file, text, {"OPENAI_API_KEY": "x-y-z"})
-    assert [one.key for one in settings.places] == [Secret("x-y-z")] * 2
+    assert [one.key for one in settings.upstreams] == [Secret("x-y-z")] * 2
     assert settings.secrets == (Secret("x-y-z"),)
 
 
@@ -846,18 +846,18 @@ def test_a_secret_in_the_wrong_place_is_not_told(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "server"),
     [
-        ("WEFT_SERVER__PORT", "9000", Server(port=9000)),
-        ("WEFT_SERVER__HOST", "0.0.0.0", Server(host="0.0.0.0")),
-        ("WEFT_SERVER__DRAIN", "1.5", Server(drain=1.5)),
-        ("WEFT_SERVER__WEBSOCKET", "false", Server(websocket=False)),
-        ("WEFT_SERVER__LOG", "error", Server(log="error")),
-        ("WEFT_SERVER__HOSTS", "a, b.example:1", Server(hosts=("a", "b.example:1"))),
-        ("WEFT_SERVER__HOSTS", "", Server()),
-        ("WEFT_SERVER__LIMITS__BODY", "10", Server(limits=Limits(body=10))),
+        ("WEFT_SERVER__PORT", "9000", ServerSettings(port=9000)),
+        ("WEFT_SERVER__HOST", "0.0.0.0", ServerSettings(host="0.0.0.0")),
+        ("WEFT_SERVER__DRAIN", "1.5", ServerSettings(drain=1.5)),
+        ("WEFT_SERVER__WEBSOCKET", "false", ServerSettings(websocket=False)),
+        ("WEFT_SERVER__LOG", "error", ServerSettings(log="error")),
+        ("WEFT_SERVER__HOSTS", "a, b.example:1", ServerSettings(hosts=("a", "b.example:1"))),
+        ("WEFT_SERVER__HOSTS", "", ServerSettings()),
+        ("WEFT_SERVER__LIMITS__BODY", "10", ServerSettings(limits=LimitSettings(body=10))),
     ],
 )
 def test_a_variable_sets_a_key_of_the_server(
-    file: Path, name: str, value: str, server: Server
+    file: Path, name: str, value: str, server: ServerSettings
 ) -> None:
     assert read(file, "", {name: value, "PATH": "/bin"}).server == server
 
@@ -866,8 +866,10 @@ def test_the_environment_wins_over_the_file_and_leaves_the_rest(file: Path) -> N
     text = "[server]\nport = 1\ndrain = 1\nlimits = { body = 1, head = 1 }\n"
     environ = {"WEFT_SERVER__PORT": "2", "WEFT_SERVER__LIMITS__BODY": "2"}
     settings = read(file, text, environ | {"WEFT_STORE__URL": "sqlite:///x.db"})
-    assert settings.server == Server(port=2, drain=1.0, limits=Limits(body=2, head=1))
-    assert settings.store == Store("sqlite:///x.db")
+    assert settings.server == ServerSettings(
+        port=2, drain=1.0, limits=LimitSettings(body=2, head=1)
+    )
+    assert settings.store == StoreSettings("sqlite:///x.db")
 
 
 def test_a_client_key_can_come_from_the_environment_alone(file: Path) -> None:
@@ -1029,7 +1031,7 @@ last = 1'''
     ],
 )
 def test_the_line_of_a_key_is_found(key: tuple[str, ...], line: int | None) -> None:
-    assert Lines(LINED).of(key) == line
+    assert LineNumbers(LINED).of(key) == line
 
 
 NAMES = st.text("abcd.\"'\\ é#=[", min_size=1, max_size=4)
@@ -1061,14 +1063,14 @@ def test_every_key_of_any_file_has_its_line(tables: dict[str, dict[str, str]]) -
             lines += f"{_quoted(name)} = {value}".split("\n")
             expected[(table, name)] = len(lines) - value.count("\n")
         lines += ["", "# [comment] = '"]
-    found = Lines("\n".join(lines))
+    found = LineNumbers("\n".join(lines))
     assert {key: found.of(key) for key in expected} == expected
 
 
 @QUICK
 @given(st.text("ab.\"'\\ #=[]{}\n\r", max_size=40))
 def test_lines_are_counted_in_any_text_whatever(text: str) -> None:
-    line = Lines(text).of(("a",))
+    line = LineNumbers(text).of(("a",))
     assert line is None or 1 <= line <= text.count("\n") + 1
 
 
@@ -1117,7 +1119,7 @@ def test_any_file_is_read_or_refused_with_every_key_named(table: dict[str, objec
         path = Path(folder) / "weft.toml"
         path.write_text("\n".join(lines), "utf-8")
         with contextlib.suppress(SettingsError):
-            assert load(path, NOTHING).places
+            assert load(path, NOTHING).upstreams
             return
         with pytest.raises(SettingsError) as caught:
             load(path, NOTHING)
@@ -1136,8 +1138,8 @@ def test_the_examples_of_the_page_can_be_used(file: Path) -> None:
     whole = whole.replace("/run/secrets/deepseek", str(key))
     environ = {"ALICE_KEY": "alices-key-is-a-long-one", "OPENAI_API_KEY": "the-key-of-openai"}
     settings = read(file, whole, environ)
-    assert [one.name for one in settings.places] == ["openai", "deepseek", "local", "house"]
-    assert settings.doubts == ()
+    assert [one.name for one in settings.upstreams] == ["openai", "deepseek", "local", "house"]
+    assert settings.warnings == ()
     upstreams = "[upstreams.openai]\n[upstreams.deepseek]\n"
     assert list(read(file, upstreams + models, environ).models) == ["fast", "gpt-5.1"]
 
@@ -1150,9 +1152,9 @@ def test_every_setting_is_explained() -> None:
 def test_every_table_is_on_the_page() -> None:
     """Whatever is declared as a table inside another has a section of its own."""
     shown = {wanted for wanted, _ in SECTIONS.values()}
-    for wanted in (File, *shown):
-        for hint in types_of(wanted).values():
-            inner = [one for part in options_of(hint) for one in (part, *get_args(part))]
+    for wanted in (SettingsFile, *shown):
+        for hint in field_types(wanted).values():
+            inner = [one for part in union_members(hint) for one in (part, *get_args(part))]
             tables = {
                 one for one in inner if isinstance(one, type) and hasattr(one, "__match_args__")
             }

@@ -511,7 +511,7 @@ def test_many_terminators_inside_a_string_are_text() -> None:
     assert [frame.data for frame in frames(raw + b"\n")] == [raw]
 
 
-def test_a_reader_tells_how_much_of_an_event_it_holds() -> None:
+def test_a_reader_knows_how_much_of_an_event_it_holds() -> None:
     reader = FrameReader()
     assert reader.pending == 0
     reader.feed(b"data: one")

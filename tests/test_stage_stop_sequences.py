@@ -233,7 +233,7 @@ def test_what_comes_after_the_cut_is_left_out() -> None:
     out, response = run([START, *text("t", "a END"), *late, END], "END")
     assert out == [START, *text("t", "a "), CUT]
     assert codes(response) == ["stop-cut", "stop-cut"]
-    assert response.findings[1].detail == "call 'late' of 'look' came after 'END': left out"
+    assert response.findings[1].detail == "call 'late' of 'look' came after 'END': dropped"
 
 
 def test_what_was_begun_before_the_cut_goes_on_to_its_end() -> None:
@@ -281,7 +281,7 @@ def test_an_error_after_the_cut_does_not_spoil_the_answer() -> None:
     failed = [ErrorPart("upstream", "no"), Finish("error", usage=USAGE, model="m")]
     out, response = run([START, *text("t", "a END b"), *failed], "END")
     assert out == [START, *text("t", "a "), CUT]
-    assert response.findings[-1].detail == "an error after 'END': left out: no"
+    assert response.findings[-1].detail == "an error after 'END': dropped: no"
 
 
 def test_a_stream_that_is_given_up_after_the_cut_is_finished() -> None:

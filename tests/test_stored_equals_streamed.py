@@ -27,8 +27,8 @@ from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
-from weft.gateway import completions, stored
-from weft.gateway.sessions import Sessions, preamble_of
+from weft.gateway import stored_completions, stored_responses
+from weft.gateway.sessions import Sessions, parse_preamble
 from weft.parts import (
     ErrorPart,
     File,
@@ -108,7 +108,7 @@ class World:
         policy = StorePolicy(body, b'["x"]')
         incoming = IncomingRequest(RequestBody(client, body), "a/m", stream, store=policy)
         if client == RESPONSES:
-            incoming = await self.sessions.recalled(incoming, preamble_of(body))
+            incoming = await self.sessions.with_history(incoming, parse_preamble(body))
         targets = Routing({"a": played}, {}).targets("a/m")
         writer = self.sessions.persistence.writer(incoming)
         assert writer is not None
@@ -131,7 +131,7 @@ class World:
         """The request of a next turn that continues this one."""
         body = json.dumps({"model": "a/m", "input": "more", "previous_response_id": id}).encode()
         incoming = IncomingRequest(RequestBody(RESPONSES, body), "a/m", True)
-        recalled = await self.sessions.recalled(incoming, preamble_of(body))
+        recalled = await self.sessions.with_history(incoming, parse_preamble(body))
         return recalled.body.parsed.request
 
 
@@ -190,9 +190,9 @@ def shown(entry: Entry) -> bytes:
     """The answer as it is retrieved."""
     match entry.dialect:
         case "openai-responses":
-            return stored.shown(entry)
+            return stored_responses.response_body(entry)
         case "openai-chat":
-            return msgspec.json.encode(completions.shown(entry))
+            return msgspec.json.encode(stored_completions.completion_fields(entry))
         case _:
             return entry.body or b""
 

@@ -662,7 +662,7 @@ CHECKS: dict[str, tuple[Object, tuple[str, ...]]] = {
     ),
     "one twice": (
         {"tool_outputs": [{"tool_call_id": "call_1", "output": "a"}] * 2},
-        ("tool_outputs[1].tool_call_id", "'call_1'", "twice"),
+        ("tool_outputs[1].tool_call_id", "'call_1'", "two outputs"),
     ),
     "no id": ({"tool_outputs": [{"output": "a"}]}, ("tool_outputs[0].tool_call_id", "missing")),
     "two ids": (
@@ -726,7 +726,7 @@ def test_a_response_that_waits_for_nothing_takes_no_outputs(here: World) -> None
     first = here.one.ask("chat/text", **asked)
     found = here.one.submit(first["id"], [{"call_id": "call_1", "output": "a"}])
     assert found.status_code == 400
-    assert f"{first['id']} waits for no outputs" in found.json()["error"]["message"]
+    assert f"{first['id']} does not wait for tool outputs" in found.json()["error"]["message"]
 
 
 def test_a_response_that_runs_takes_no_outputs_yet(here: World) -> None:
@@ -794,7 +794,7 @@ def test_other_outputs_are_not_taken_any_more(here: World) -> None:
     for refused in (meanwhile, submit("ho")):
         assert refused.status_code == 409
         message = refused.json()["error"]["message"]
-        assert message == f"{first['id']} was answered with other outputs: see {went_on['id']}"
+        assert message == f"{first['id']} was continued with other outputs, as {went_on['id']}"
     assert here.one.told(submit("hi")) == went_on
 
 

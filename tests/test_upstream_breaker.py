@@ -75,7 +75,7 @@ ERRORS: list[tuple[ErrorPart, BreakerEvent, BreakerEvent]] = [
 
 
 @pytest.mark.parametrize(("error", "of_model", "of_upstream"), ERRORS)
-def test_what_an_error_says_of_its_model_and_its_upstream(
+def test_what_an_error_means_for_the_breakers_of_model_and_upstream(
     error: ErrorPart, of_model: BreakerEvent, of_upstream: BreakerEvent
 ) -> None:
     assert (verdict(error), connection_verdict(error)) == (of_model, of_upstream)
@@ -94,7 +94,7 @@ def test_what_an_error_says_of_its_model_and_its_upstream(
         (told(kind="truncated"), "what the upstream said"),
     ],
 )
-def test_other_clients_are_told_no_words_of_an_upstream(error: ErrorPart, words: str) -> None:
+def test_clients_do_not_see_messages_that_others_caused(error: ErrorPart, words: str) -> None:
     assert summary(error) == words
 
 
@@ -124,7 +124,7 @@ def refused(found: UpstreamBreakers, now: float, model: str = "m") -> str | None
     return None if error is None else error.message
 
 
-def test_so_many_failures_in_a_row_pause_a_model_for_so_long() -> None:
+def test_a_number_of_failures_in_a_row_pauses_a_model_for_a_time() -> None:
     found = paused(now=100.0, error=told(503, "overloaded_error"))
     error = found.request("m").refusal(101.5)
     assert error is not None
@@ -138,11 +138,11 @@ def test_so_many_failures_in_a_row_pause_a_model_for_so_long() -> None:
     assert refused(found, 130.0) is None
 
 
-def test_a_paused_model_has_healthy_neighbours() -> None:
+def test_a_paused_model_does_not_pause_others() -> None:
     assert refused(paused(), 0.0, "another") is None
 
 
-def test_a_success_or_any_answer_starts_the_count_anew() -> None:
+def test_a_success_or_other_response_resets_the_count() -> None:
     found = breakers(failures=2)
     for number in range(6):
         admitted(found).failed(told(500), 0.0)
@@ -152,7 +152,7 @@ def test_a_success_or_any_answer_starts_the_count_anew() -> None:
     assert len(found) == 0
 
 
-def test_one_probe_at_a_time_decides() -> None:
+def test_one_probe_at_a_time_closes_or_opens() -> None:
     found = paused()
     probe = admitted(found, now=30.0)
     waiting = found.request("m").refusal(1000.0)
@@ -172,7 +172,7 @@ def test_one_probe_at_a_time_decides() -> None:
     assert refused(found, 1031.0) is None
 
 
-def test_a_probe_whose_client_left_is_made_again_at_once() -> None:
+def test_an_abandoned_probe_is_repeated_at_once() -> None:
     found = paused()
     admitted(found, now=30.0).abandoned()
     again = admitted(found, now=30.0)
@@ -182,7 +182,7 @@ def test_a_probe_whose_client_left_is_made_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("late", [told(500), None])
-def test_what_was_asked_before_a_pause_changes_nothing(late: ErrorPart | None) -> None:
+def test_requests_from_before_a_pause_change_nothing(late: ErrorPart | None) -> None:
     found = breakers(failures=1)
     before = [admitted(found) for _ in range(3)]
     before.pop().failed(told(500), 0.0)
@@ -194,7 +194,7 @@ def test_what_was_asked_before_a_pause_changes_nothing(late: ErrorPart | None) -
     assert refused(found, 61.0) is None
 
 
-def test_no_number_of_failures_opens_one_that_is_off() -> None:
+def test_a_disabled_breaker_never_opens() -> None:
     found = breakers(failures=0)
     for _ in range(1000):
         admitted(found).failed(REFUSED, 0.0)
@@ -216,7 +216,7 @@ def test_failed_connections_pause_the_whole_upstream() -> None:
     admitted(found, "e", 30.0)
 
 
-def test_a_sick_model_does_not_pause_its_upstream() -> None:
+def test_a_failing_model_does_not_pause_its_upstream() -> None:
     found = breakers()
     for model in "abcdef":
         admitted(found, model).failed(told(500), 0.0)
@@ -224,7 +224,7 @@ def test_a_sick_model_does_not_pause_its_upstream() -> None:
     assert refused(found, 0.0, "a") is None
 
 
-def test_one_request_tries_the_upstream_and_the_model_at_once() -> None:
+def test_one_request_probes_upstream_and_model_at_once() -> None:
     found = paused(error=REFUSED)
     assert str(refused(found, 0.0)).startswith('upstream "far": paused')
     admitted(found, now=30.0).succeeded(30.0)
@@ -234,7 +234,7 @@ def test_one_request_tries_the_upstream_and_the_model_at_once() -> None:
 # What is remembered
 
 
-def test_clients_cannot_make_it_remember_any_number_of_models() -> None:
+def test_the_number_of_remembered_models_is_limited() -> None:
     found = paused()
     for number in range(2 * MODELS):
         admitted(found, f"invented-{number}").failed(told(500), 0.0)
@@ -246,7 +246,7 @@ def test_clients_cannot_make_it_remember_any_number_of_models() -> None:
     assert len(found) == MODELS
 
 
-def test_a_model_that_answers_is_not_remembered() -> None:
+def test_a_working_model_is_not_remembered() -> None:
     found = breakers()
     for number in range(10):
         admitted(found, f"m{number}").succeeded(0.0)
@@ -255,7 +255,7 @@ def test_a_model_that_answers_is_not_remembered() -> None:
     assert len(found) == 0
 
 
-def test_long_names_are_cut() -> None:
+def test_long_model_names_are_cut() -> None:
     found = breakers(failures=1)
     admitted(found, "x" * 10_000_000).failed(told(500), 0.0)
     message = refused(found, 0.0, "x" * MODEL_NAME)

@@ -67,7 +67,7 @@ LIMITS = Timeouts(connect=5.0, first_byte=5.0)
 """A test that goes wrong does not hang."""
 
 KEY = "sk-very-secret"
-ASKED = OutgoingRequest("/chat/completions?alt=hidden", b'{"a":1}')
+REQUEST = OutgoingRequest("/chat/completions?alt=hidden", b'{"a":1}')
 
 
 class Run(Protocol):
@@ -90,17 +90,17 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
         yield run
 
 
-def place(base_url: str, **changes: object) -> UpstreamConfig:
+def config(base_url: str, **changes: object) -> UpstreamConfig:
     settings: dict[str, object] = {"key": Secret(KEY), "timeouts": LIMITS, **changes}
     return UpstreamConfig("far", "openai-chat", base_url, **settings)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
-async def reaching(
+async def connected_upstream(
     far: RawUpstream | UpstreamConfig, **changes: object
 ) -> AsyncIterator[HttpUpstream]:
     """The upstream, and nothing left behind when it is closed."""
-    where = far if isinstance(far, UpstreamConfig) else place(far.url + "/hidden", **changes)
+    where = far if isinstance(far, UpstreamConfig) else config(far.url + "/hidden", **changes)
     upstream = HttpUpstream(where)
     try:
         yield upstream
@@ -109,26 +109,26 @@ async def reaching(
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def whole(upstream: HttpUpstream, asked: OutgoingRequest = ASKED) -> bytes:
+async def read_all(upstream: HttpUpstream, asked: OutgoingRequest = REQUEST) -> bytes:
     """The body of an answer, to its end."""
-    incoming = await upstream.send(asked)
+    response = await upstream.send(asked)
     pieces = []
-    while piece := await incoming.read():
+    while piece := await response.read():
         pieces.append(piece)
-    assert await incoming.read() == b""
+    assert await response.read() == b""
     return b"".join(pieces)
 
 
-Heard = tuple[int | None, bytes, str | None]
+Outcome = tuple[int | None, bytes, str | None]
 
 
-async def heard(upstream: HttpUpstream) -> Heard:
+async def outcome(upstream: HttpUpstream) -> Outcome:
     """The status, the body, and how it broke off. What is said of it gives nothing away."""
     status, body = None, b""
     try:
-        incoming = await upstream.send(ASKED)
-        status = incoming.status
-        while piece := await incoming.read():
+        response = await upstream.send(REQUEST)
+        status = response.status
+        while piece := await response.read():
             body += piece
     except Unreachable as error:
         assert_discreet(error)
@@ -136,20 +136,20 @@ async def heard(upstream: HttpUpstream) -> Heard:
     return status, body, None
 
 
-async def after(incoming: HttpResponse) -> bytes:
+async def after(response: HttpResponse) -> bytes:
     """What comes until it breaks off."""
     pieces = []
     try:
-        while piece := await incoming.read():
+        while piece := await response.read():
             pieces.append(piece)
     except Unreachable:
         return b"".join(pieces)
     raise AssertionError("it ended")
 
 
-async def told_by(incoming: HttpResponse) -> str:
+async def failure_of(response: HttpResponse) -> str:
     with pytest.raises(Unreachable) as told:
-        await incoming.read()
+        await response.read()
     assert told.value.kind == "truncated"
     return str(told.value)
 
@@ -167,12 +167,12 @@ def listen(heard_of: Callable[[], object]) -> Coroutine[object, object, object]:
 # What is sent
 
 
-def test_a_request_is_what_the_place_and_the_caller_say_and_nothing_else(run: Run) -> None:
+def test_a_request_holds_what_config_and_caller_say_and_nothing_else(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         headers = {"X-Team": "a", "Accept": "text/plain"}
-        async with reaching(far, headers=headers) as upstream:
+        async with connected_upstream(far, headers=headers) as upstream:
             asked = OutgoingRequest("/models/a%2Fb%3F%41:go?alt=sse", b'{"a":1}', {"X-More": "b"})
-            assert await whole(upstream, asked) == b"yes"
+            assert await read_all(upstream, asked) == b"yes"
 
     with raw_upstream((answer(b"yes"),)) as far:
         run(main(far))
@@ -194,24 +194,24 @@ def test_a_request_is_what_the_place_and_the_caller_say_and_nothing_else(run: Ru
     }
 
 
-def test_credentials_win_over_the_place_and_the_place_over_the_caller(run: Run) -> None:
+def test_credentials_override_configured_headers_which_override_the_callers(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        own = {"X-Team": "place", "AUTHORIZATION": "place"}
-        async with reaching(far, headers=own) as upstream:
+        own = {"X-Team": "config", "AUTHORIZATION": "config"}
+        async with connected_upstream(far, headers=own) as upstream:
             given = {"x-team": "caller", "Authorization": "caller", "X-Mine": "caller"}
-            await whole(upstream, OutgoingRequest("/", b"", given))
+            await read_all(upstream, OutgoingRequest("/", b"", given))
 
     with raw_upstream((answer(b""),)) as far:
         run(main(far))
         headers = far.requests[0].headers
     wanted = ("authorization", "x-team", "x-mine")
-    assert [headers[name] for name in wanted] == [f"Bearer {KEY}", "place", "caller"]
+    assert [headers[name] for name in wanted] == [f"Bearer {KEY}", "config", "caller"]
 
 
-def test_a_slash_at_the_end_of_a_base_url_is_no_part_of_the_path(run: Run) -> None:
+def test_a_trailing_slash_of_a_base_url_is_ignored(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(place(far.url + "/v1/")) as upstream:
-            await whole(upstream, OutgoingRequest("/responses", b""))
+        async with connected_upstream(config(far.url + "/v1/")) as upstream:
+            await read_all(upstream, OutgoingRequest("/responses", b""))
 
     with raw_upstream((answer(b""),)) as far:
         run(main(far))
@@ -222,19 +222,19 @@ def test_a_large_body_arrives_whole(run: Run) -> None:
     body = bytes(range(256)) * (32 * 4096)
 
     async def main(far: RawUpstream) -> None:
-        async with reaching(far) as upstream:
-            await whole(upstream, OutgoingRequest("/", body))
+        async with connected_upstream(far) as upstream:
+            await read_all(upstream, OutgoingRequest("/", body))
 
     with raw_upstream((answer(b""),)) as far:
         run(main(far))
         assert far.requests[0].body == body
 
 
-def test_cookies_are_not_kept(run: Run) -> None:
+def test_cookies_are_not_stored(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(place(f"http://localhost:{far.port}")) as upstream:
-            await whole(upstream)
-            await whole(upstream)
+        async with connected_upstream(config(f"http://localhost:{far.port}")) as upstream:
+            await read_all(upstream)
+            await read_all(upstream)
 
     with raw_upstream((answer(b"", "200 OK", "Set-Cookie: a=b; Path=/"),)) as far:
         run(main(far))
@@ -248,14 +248,14 @@ from weft.upstream.http import HttpUpstream
 
 async def main():
     upstream = HttpUpstream(UpstreamConfig("far", "openai-chat", sys.argv[1]))
-    incoming = await upstream.send(OutgoingRequest("/", b""))
-    print((await incoming.read()).decode())
+    response = await upstream.send(OutgoingRequest("/", b""))
+    print((await response.read()).decode())
 
 asyncio.run(main())
 """
 
 
-def test_the_environment_names_no_proxy() -> None:
+def test_proxy_variables_of_the_environment_are_ignored() -> None:
     with raw_upstream((answer(b"proxy"),)) as canary, raw_upstream((answer(b"far"),)) as far:
         names = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
         done = subprocess.run(
@@ -269,10 +269,10 @@ def test_the_environment_names_no_proxy() -> None:
         assert canary.connections == 0
 
 
-def test_a_redirect_is_an_answer_and_not_followed(run: Run) -> None:
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far) as upstream:
-            return await heard(upstream)
+def test_a_redirect_is_returned_and_not_followed(run: Run) -> None:
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far) as upstream:
+            return await outcome(upstream)
 
     with raw_upstream((answer(b"stolen"),)) as canary:
         for status in ("301 M", "302 F", "303 S", "307 T", "308 P"):
@@ -285,9 +285,9 @@ def test_a_redirect_is_an_answer_and_not_followed(run: Run) -> None:
 @pytest.mark.parametrize(
     "path", ["", "chat", "http://evil/", "/a\r\nX: y", "/a b", "/a#b", "/ä", "/\x7f", "/a\0"]
 )
-def test_what_is_no_path_is_not_asked(run: Run, path: str) -> None:
+def test_an_invalid_path_is_not_sent(run: Run, path: str) -> None:
     async def main() -> None:
-        async with reaching(place("http://127.0.0.1:1")) as upstream:
+        async with connected_upstream(config("http://127.0.0.1:1")) as upstream:
             await upstream.send(OutgoingRequest(path, b""))
 
     with pytest.raises(ValueError, match="invalid path"):
@@ -308,23 +308,23 @@ HEADERS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), HEADERS)
-def test_what_is_no_header_is_sent_neither_from_the_settings_nor_from_a_request(
+def test_an_invalid_header_is_refused_in_settings_and_requests(
     run: Run, name: str, value: str
 ) -> None:
     async def main() -> None:
-        async with reaching(place("http://127.0.0.1:1")) as upstream:
+        async with connected_upstream(config("http://127.0.0.1:1")) as upstream:
             await upstream.send(OutgoingRequest("/", b"", {name: value}))
 
     with pytest.raises(ValueError, match="cannot be sent") as refused:
         run(main())
     assert value not in str(refused.value).partition("send: ")[2] or value in name.lower()
     with pytest.raises(ValueError, match="cannot be sent"):
-        HttpUpstream(place("http://127.0.0.1:1", headers={name: value}))
+        HttpUpstream(config("http://127.0.0.1:1", headers={name: value}))
 
 
 def test_a_key_that_no_header_can_hold_is_refused_and_not_shown() -> None:
     with pytest.raises(ValueError, match="'authorization'") as refused:
-        HttpUpstream(place("http://127.0.0.1:1", key=Secret(KEY + "\n")))
+        HttpUpstream(config("http://127.0.0.1:1", key=Secret(KEY + "\n")))
     assert KEY not in str(refused.value)
 
 
@@ -336,22 +336,22 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown() -> None:
         "http://far:port", "http://[::1", "http://" + "a" * 70,
     ],
 )  # fmt: skip
-def test_a_base_url_that_cannot_be_one_is_refused_and_not_shown(base_url: str) -> None:
+def test_an_invalid_base_url_is_refused_and_not_shown(base_url: str) -> None:
     with pytest.raises(ValueError, match=r'^upstream "far": base_url must be http') as refused:
-        HttpUpstream(place(base_url))
+        HttpUpstream(config(base_url))
     assert "hidden" not in str(refused.value)
 
 
 # What comes
 
 
-def test_an_answer_has_its_status_and_its_headers_by_names_in_lower_case(run: Run) -> None:
+def test_a_response_has_its_status_and_headers_in_lower_case(run: Run) -> None:
     async def main(far: RawUpstream) -> tuple[int, Mapping[str, str]]:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            assert await incoming.read() == b"slow"
-            assert await incoming.read() == b""
-            return incoming.status, incoming.headers
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            assert await response.read() == b"slow"
+            assert await response.read() == b""
+            return response.status, response.headers
 
     sent = answer(b"slow", "429 Slow", "Retry-After: 3", "X-Two: a", "x-two: b")
     with raw_upstream((sent,)) as far:
@@ -361,16 +361,16 @@ def test_an_answer_has_its_status_and_its_headers_by_names_in_lower_case(run: Ru
         )
 
 
-def test_bytes_are_handed_on_as_they_come(run: Run) -> None:
+def test_bytes_are_returned_as_they_arrive(run: Run) -> None:
     holds = [Hold(), Hold()]
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            pieces = [await incoming.read()]
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            pieces = [await response.read()]
             for hold in holds:
                 hold.release()
-                pieces.append(await incoming.read())
+                pieces.append(await response.read())
             return pieces
 
     script = (HEAD + chunk(b"one"), holds[0], chunk(b"two"), holds[1], LAST)
@@ -381,9 +381,9 @@ def test_bytes_are_handed_on_as_they_come(run: Run) -> None:
 ZIPPED = gzip.compress(b"words" * 100, mtime=0)
 GZIP = "Content-Encoding: gzip"
 OK = b"HTTP/1.1 200 OK\r\n"
-UPSTREAM: Heard = (None, b"", "upstream")
+UPSTREAM: Outcome = (None, b"", "upstream")
 
-WIRES: dict[str, tuple[Sequence[Step], Heard]] = {
+WIRES: dict[str, tuple[Sequence[Step], Outcome]] = {
     # unusual, and whole
     "interim answers first": (
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\n" + answer(b"x"),),
@@ -466,12 +466,12 @@ WIRES: dict[str, tuple[Sequence[Step], Heard]] = {
 
 
 @pytest.mark.parametrize("name", WIRES)
-def test_whatever_comes_is_an_answer_or_unreachable(run: Run, name: str) -> None:
+def test_anything_received_is_a_response_or_unreachable(run: Run, name: str) -> None:
     script, expected = WIRES[name]
 
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            return await heard(upstream)
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            return await outcome(upstream)
 
     with raw_upstream(script) as far:
         assert run(main(far)) == expected
@@ -479,16 +479,16 @@ def test_whatever_comes_is_an_answer_or_unreachable(run: Run, name: str) -> None
 
 
 @pytest.mark.parametrize("bad", [b"zz\r\nno chunk", b"2\r\nabXX", b"-1\r\n", b"f" * 40])
-def test_wrong_chunks_cut_an_answer_after_what_came(run: Run, bad: bytes) -> None:
+def test_invalid_chunks_end_a_response_after_the_bytes_before_them(run: Run, bad: bytes) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> list[str]:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
-            assert await incoming.read() == b"one"
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
+            assert await response.read() == b"one"
             hold.release()
-            assert await after(incoming) in (b"", b"ab")
-            return [await told_by(incoming) for _ in range(2)]
+            assert await after(response) in (b"", b"ab")
+            return [await failure_of(response) for _ in range(2)]
 
     with raw_upstream((HEAD + chunk(b"one"), hold, bad, SILENCE)) as far:
         said = 'upstream "far": the framing of the response is invalid'
@@ -504,10 +504,10 @@ def test_wrong_chunks_cut_an_answer_after_what_came(run: Run, bad: bytes) -> Non
     ),
     end=st.sampled_from([FIN, RESET]),
 )
-def test_any_bytes_whatever_are_an_answer_or_unreachable(data: bytes, end: Step) -> None:
+def test_random_bytes_are_a_response_or_unreachable(data: bytes, end: Step) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            await heard(upstream)
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            await outcome(upstream)
 
     with raw_upstream((data, end)) as far:
         asyncio.run(main(far))
@@ -517,10 +517,10 @@ WHOLE = HEAD + chunk(b"one") + chunk(b"two") + LAST
 
 
 @pytest.mark.parametrize("end", [FIN, RESET])
-def test_a_cut_at_any_byte_gives_what_had_come_and_is_told(end: Step) -> None:
-    async def main(far: RawUpstream) -> list[Heard]:
-        async with reaching(far) as upstream:
-            return [await heard(upstream) for _ in range(len(WHOLE))]
+def test_a_cut_at_any_byte_delivers_what_came_and_is_reported(end: Step) -> None:
+    async def main(far: RawUpstream) -> list[Outcome]:
+        async with connected_upstream(far) as upstream:
+            return [await outcome(upstream) for _ in range(len(WHOLE))]
 
     with raw_upstream(*((WHOLE[:at], end) for at in range(len(WHOLE)))) as far:
         found = asyncio.run(main(far))
@@ -540,12 +540,12 @@ FLOODS: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_slow_reader_slows_the_upstream_and_gets_all_of_it(run: Run, flood: str) -> None:
+def test_a_slow_reader_slows_the_upstream_and_gets_everything(run: Run, flood: str) -> None:
     async def main(far: RawUpstream) -> tuple[int, int]:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
             longest = total = 0
-            while piece := await incoming.read():
+            while piece := await response.read():
                 longest, total = max(longest, len(piece)), total + len(piece)
                 for _ in range(10):
                     await asyncio.sleep(0)
@@ -557,32 +557,32 @@ def test_a_slow_reader_slows_the_upstream_and_gets_all_of_it(run: Run, flood: st
     assert longest <= MAX_CHUNK
 
 
-def test_what_came_before_a_fault_is_read_though_the_fault_is_known(run: Run) -> None:
+def test_bytes_before_a_failure_are_read_before_it_is_raised(run: Run) -> None:
     hold, sent = Hold(), Hold()
 
     async def main(far: RawUpstream) -> bytes:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
             hold.release()
             await listen(sent.reached.wait)
             await listen(far.left)  # the connection is gone
             for _ in range(10):
                 await asyncio.sleep(0)
-            return await after(incoming)
+            return await after(response)
 
     with raw_upstream((HEAD, hold, chunk(b"two") + b"no chunk\r\n", sent)) as far:
         assert run(main(far)) == b"two"
 
 
-def test_two_readers_of_one_answer_are_a_fault_of_ours(run: Run) -> None:
+def test_two_readers_of_one_response_are_a_programming_error(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            first = asyncio.ensure_future(incoming.read())
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            first = asyncio.ensure_future(response.read())
             await asyncio.sleep(0)
             with pytest.raises(RuntimeError, match="two readers"):
-                await incoming.read()
-            incoming.abort()
+                await response.read()
+            response.abort()
             with pytest.raises(Unreachable):
                 await first
 
@@ -590,21 +590,21 @@ def test_two_readers_of_one_answer_are_a_fault_of_ours(run: Run) -> None:
         run(main(far))
 
 
-def test_a_read_that_was_cancelled_loses_nothing(run: Run) -> None:
+def test_a_cancelled_read_loses_nothing(run: Run) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            first = await incoming.read()
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            first = await response.read()
             for _ in range(3):
-                waiting = asyncio.ensure_future(incoming.read())
+                waiting = asyncio.ensure_future(response.read())
                 await asyncio.sleep(0)
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
             hold.release()
-            return [first, await incoming.read(), await incoming.read()]
+            return [first, await response.read(), await response.read()]
 
     with raw_upstream((HEAD + chunk(b"one"), hold, chunk(b"two") + LAST)) as far:
         run_of = run(main(far))
@@ -614,13 +614,13 @@ def test_a_read_that_was_cancelled_loses_nothing(run: Run) -> None:
 # Flowing
 
 
-async def flowed(upstream: HttpUpstream, most: int) -> Heard:
-    """As `heard`, of what is handed on, `most` pieces at a time, and of what is read between."""
+async def flowed(upstream: HttpUpstream, most: int) -> Outcome:
+    """As `outcome`, for what is streamed, `most` pieces at a time, and what is read between."""
     status, pieces = None, list[bytes]()
     try:
-        incoming = await upstream.send(ASKED)
-        status = incoming.status
-        while await handed_on(incoming, pieces, most):
+        response = await upstream.send(REQUEST)
+        status = response.status
+        while await handed_on(response, pieces, most):
             pass
     except Unreachable as error:
         assert_discreet(error)
@@ -638,7 +638,7 @@ def taker(taken: list[bytes]) -> Callable[[bytes], bool]:
     return take
 
 
-async def handed_on(incoming: HttpResponse, pieces: list[bytes], most: int) -> bytes:
+async def handed_on(response: HttpResponse, pieces: list[bytes], most: int) -> bytes:
     """Has so many pieces handed on, or fewer, and reads one more."""
     room = len(pieces) + most
 
@@ -646,18 +646,18 @@ async def handed_on(incoming: HttpResponse, pieces: list[bytes], most: int) -> b
         pieces.append(data)
         return len(pieces) < room
 
-    await incoming.stream_to(take)
-    pieces.append(await incoming.read())
+    await response.stream_to(take)
+    pieces.append(await response.read())
     return pieces[-1]
 
 
 @pytest.mark.parametrize("most", [1, 1000])
 @pytest.mark.parametrize("name", WIRES)
-def test_what_flows_is_what_would_have_been_read(run: Run, name: str, most: int) -> None:
+def test_stream_to_delivers_what_read_would_return(run: Run, name: str, most: int) -> None:
     script, expected = WIRES[name]
 
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far) as upstream, asyncio.timeout(5):
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
             return await flowed(upstream, most)
 
     with raw_upstream(script) as far:
@@ -666,9 +666,9 @@ def test_what_flows_is_what_would_have_been_read(run: Run, name: str, most: int)
 
 @pytest.mark.parametrize("most", [1, 1000])
 @pytest.mark.parametrize("flood", FLOODS)
-def test_all_of_a_flood_flows(run: Run, flood: str, most: int) -> None:
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far) as upstream, asyncio.timeout(20):
+def test_stream_to_delivers_a_flood_completely(run: Run, flood: str, most: int) -> None:
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far) as upstream, asyncio.timeout(20):
             return await flowed(upstream, most)
 
     with raw_upstream(FLOODS[flood]) as far:
@@ -677,12 +677,12 @@ def test_all_of_a_flood_flows(run: Run, flood: str, most: int) -> None:
     assert (status, len(body), kind) == (200, total, None)
 
 
-def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(run: Run) -> None:
+def test_stream_to_stops_when_told_and_read_continues_from_there(run: Run) -> None:
     holds = [Hold(), Hold(), Hold(), Hold()]
 
     async def main(far: RawUpstream) -> list[list[bytes]]:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
             taken: list[bytes] = []
 
             def take(data: bytes) -> bool:
@@ -691,10 +691,10 @@ def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(r
                 return len(taken) < 2
 
             holds[0].release()
-            await incoming.stream_to(take)
-            read = [await incoming.read()]
+            await response.stream_to(take)
+            read = [await response.read()]
             holds[3].release()
-            return [taken, [*read, await incoming.read(), await incoming.read()]]
+            return [taken, [*read, await response.read(), await response.read()]]
 
     script: list[Step] = [HEAD]
     for hold, text in zip(holds, (b"1", b"2", b"3", b"4" + LAST), strict=True):
@@ -704,24 +704,24 @@ def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(r
 
 
 @pytest.mark.parametrize("rest", [LAST, b""], ids=["an end", "no end"])
-def test_what_came_before_it_flows_is_read(run: Run, rest: bytes) -> None:
+def test_bytes_that_came_before_stream_to_are_left_for_read(run: Run, rest: bytes) -> None:
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
             taken: list[bytes] = []
-            await incoming.stream_to(taker(taken))
-            return [*taken, await incoming.read()]
+            await response.stream_to(taker(taken))
+            return [*taken, await response.read()]
 
     with raw_upstream((HEAD + chunk(b"one") + rest, SILENCE)) as far:
         assert run(main(far)) == [b"one"]
 
 
-def test_after_it_flowed_to_its_end_the_connection_serves_on(run: Run) -> None:
+def test_a_connection_is_reused_after_stream_to_reached_the_end(run: Run) -> None:
     first, second = Hold(), Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
             taken: list[bytes] = []
 
             def take(data: bytes) -> bool:
@@ -730,10 +730,10 @@ def test_after_it_flowed_to_its_end_the_connection_serves_on(run: Run) -> None:
                 return True
 
             first.release()
-            await incoming.stream_to(take)
-            taken.append(await incoming.read())
-            await incoming.stream_to(take)  # nothing comes any more
-            return [*taken, await whole(upstream)]
+            await response.stream_to(take)
+            taken.append(await response.read())
+            await response.stream_to(take)  # nothing comes any more
+            return [*taken, await read_all(upstream)]
 
     script = (HEAD, first, chunk(b"one"), second, LAST)
     with raw_upstream(script, (answer(b"two"),)) as far:
@@ -741,21 +741,21 @@ def test_after_it_flowed_to_its_end_the_connection_serves_on(run: Run) -> None:
         assert (len(far.requests), far.connections) == (2, 1)
 
 
-def test_a_fault_of_the_taker_is_the_readers_and_the_answer_goes_on(run: Run) -> None:
+def test_an_exception_of_the_callback_reaches_the_caller_and_reading_continues(run: Run) -> None:
     first, second = Hold(), Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
 
             def take(data: bytes) -> bool:
                 raise LookupError(data)
 
             first.release()
             with pytest.raises(LookupError, match="one"):
-                await incoming.stream_to(take)
+                await response.stream_to(take)
             second.release()
-            return [await incoming.read(), await incoming.read(), await whole(upstream)]
+            return [await response.read(), await response.read(), await read_all(upstream)]
 
     script = (HEAD, first, chunk(b"one"), second, chunk(b"two") + LAST)
     with raw_upstream(script, (answer(b"three"),)) as far:
@@ -763,42 +763,42 @@ def test_a_fault_of_the_taker_is_the_readers_and_the_answer_goes_on(run: Run) ->
         assert far.connections == 1
 
 
-def test_what_flowed_and_was_cancelled_loses_nothing(run: Run) -> None:
+def test_a_cancelled_stream_to_loses_nothing(run: Run) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
-            taken = [await incoming.read()]
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
+            taken = [await response.read()]
             for _ in range(3):
-                waiting = asyncio.ensure_future(incoming.stream_to(taker(taken)))
+                waiting = asyncio.ensure_future(response.stream_to(taker(taken)))
                 await asyncio.sleep(0)
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
             hold.release()
-            return [*taken, await incoming.read(), await incoming.read()]
+            return [*taken, await response.read(), await response.read()]
 
     with raw_upstream((HEAD + chunk(b"one"), hold, chunk(b"two") + LAST)) as far:
         assert run(main(far)) == [b"one", b"two", b""]
 
 
-def test_abort_ends_what_flows(run: Run) -> None:
+def test_abort_ends_stream_to(run: Run) -> None:
     async def main(far: RawUpstream) -> str:
-        async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.send(ASKED)
-            flowing = asyncio.ensure_future(incoming.stream_to(lambda data: True))
+        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+            response = await upstream.send(REQUEST)
+            flowing = asyncio.ensure_future(response.stream_to(lambda data: True))
             await asyncio.sleep(0)
-            incoming.abort()
+            response.abort()
             await flowing
-            await incoming.stream_to(lambda data: True)
-            return await told_by(incoming)
+            await response.stream_to(lambda data: True)
+            return await failure_of(response)
 
     with raw_upstream((HEAD, SILENCE)) as far:
         assert run(main(far)) == 'upstream "far": the response was cancelled'
 
 
-def test_between_two_slices_others_have_their_turn(run: Run) -> None:
+def test_other_tasks_run_between_two_chunks(run: Run) -> None:
     """However much there is to read: at most so much a turn."""
 
     async def main(far: RawUpstream) -> tuple[int, int]:
@@ -810,10 +810,10 @@ def test_between_two_slices_others_have_their_turn(run: Run) -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
             waiting = asyncio.ensure_future(others())
-            while await incoming.read():
+            while await response.read():
                 reads += 1
             over = True
             await waiting
@@ -826,14 +826,14 @@ def test_between_two_slices_others_have_their_turn(run: Run) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 1000])
-def test_what_is_inflated_comes_in_slices_too(run: Run, times: int) -> None:
+def test_decompressed_data_comes_in_chunks_too(run: Run, times: int) -> None:
     body = b"words " * 10_000 * times
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
             pieces = []
-            while piece := await incoming.read():
+            while piece := await response.read():
                 pieces.append(piece)
             return pieces
 
@@ -845,7 +845,7 @@ def test_what_is_inflated_comes_in_slices_too(run: Run, times: int) -> None:
 
 @QUICK
 @given(data=st.data(), sizes=st.lists(st.integers(1, 3 * MAX_CHUNK), min_size=1, max_size=6))
-def test_where_an_answer_is_cut_and_when_it_is_taken_changes_nothing(
+def test_pieces_and_timing_do_not_change_what_is_taken(
     data: st.DataObject, sizes: list[int]
 ) -> None:
     """Chunks of any size, reads that cut them anywhere, in one turn or another, inflated or not."""
@@ -902,7 +902,7 @@ class Flowing:
             self.connection.data_received(piece)
 
 
-def test_a_piece_is_handed_on_in_the_turn_that_brings_it(run: Run) -> None:
+def test_bytes_are_consumed_in_the_turn_that_brings_them(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing()
         await asyncio.sleep(0)
@@ -921,7 +921,7 @@ def test_a_piece_is_handed_on_in_the_turn_that_brings_it(run: Run) -> None:
     run(main())
 
 
-def test_what_is_more_than_a_slice_is_for_whoever_reads(run: Run) -> None:
+def test_more_than_one_chunk_is_left_for_read(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing()
         await asyncio.sleep(0)
@@ -933,7 +933,7 @@ def test_what_is_more_than_a_slice_is_for_whoever_reads(run: Run) -> None:
     run(main())
 
 
-def test_after_enough_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> None:
+def test_nothing_is_consumed_after_the_callback_returned_false(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing(enough=2)
         await asyncio.sleep(0)
@@ -945,7 +945,7 @@ def test_after_enough_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> No
     run(main())
 
 
-def test_after_a_fault_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> None:
+def test_nothing_is_consumed_after_the_callback_raised(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing()
         await asyncio.sleep(0)
@@ -957,7 +957,7 @@ def test_after_a_fault_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> N
     run(main())
 
 
-def test_after_it_was_cancelled_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> None:
+def test_nothing_is_consumed_after_a_cancellation(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing()
         await asyncio.sleep(0)
@@ -971,7 +971,7 @@ def test_after_it_was_cancelled_nothing_is_handed_on_even_in_the_same_turn(run: 
     run(main())
 
 
-def test_framing_alone_is_no_piece(run: Run) -> None:
+def test_framing_without_data_is_not_consumed(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing()
         await asyncio.sleep(0)
@@ -986,23 +986,23 @@ def test_framing_alone_is_no_piece(run: Run) -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-def test_abort_closes_at_once_and_ends_the_read_that_waits(
+def test_abort_closes_at_once_and_ends_a_pending_read(
     run: Run, tmp_path: Path, secure: bool
 ) -> None:
     context, file = certified(tmp_path)
 
     async def main(far: RawUpstream) -> float:
-        async with reaching(far, tls=Tls(ca=str(file))) as upstream:
-            incoming = await upstream.send(ASKED)
-            assert await incoming.read() == b"one"
-            waiting = asyncio.ensure_future(incoming.read())
+        async with connected_upstream(far, tls=Tls(ca=str(file))) as upstream:
+            response = await upstream.send(REQUEST)
+            assert await response.read() == b"one"
+            waiting = asyncio.ensure_future(response.read())
             await asyncio.sleep(0)
             moment = time.monotonic()
-            incoming.abort()
-            incoming.abort()
+            response.abort()
+            response.abort()
             with pytest.raises(Unreachable, match="the response was cancelled"):
                 await waiting
-            assert await told_by(incoming) == 'upstream "far": the response was cancelled'
+            assert await failure_of(response) == 'upstream "far": the response was cancelled'
             await listen(far.left)
             return moment
 
@@ -1011,27 +1011,27 @@ def test_abort_closes_at_once_and_ends_the_read_that_waits(
         assert far.left().moment - moment < AT_ONCE
 
 
-def test_abort_drops_what_has_come_and_was_not_read(run: Run) -> None:
+def test_abort_drops_unread_bytes(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            incoming.abort()
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            response.abort()
             with pytest.raises(Unreachable):
-                await incoming.read()
+                await response.read()
 
     with raw_upstream((answer(b"whole"),)) as far:
         run(main(far))
 
 
-def test_abort_after_the_end_is_nothing_and_the_connection_serves_on(run: Run) -> None:
+def test_abort_after_the_end_does_nothing_and_the_connection_is_reused(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            while await incoming.read():
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            while await response.read():
                 pass
-            second = await upstream.send(ASKED)
-            incoming.abort()
-            assert await incoming.read() == b""
+            second = await upstream.send(REQUEST)
+            response.abort()
+            assert await response.read() == b""
             assert await second.read() == b"whole"
             assert await second.read() == b""
 
@@ -1040,11 +1040,11 @@ def test_abort_after_the_end_is_nothing_and_the_connection_serves_on(run: Run) -
         assert (len(far.requests), far.connections) == (2, 1)
 
 
-def test_abort_of_an_answer_that_is_here_whole_hits_nobody_else(run: Run) -> None:
+def test_abort_of_a_complete_response_affects_no_other(run: Run) -> None:
     async def main(far: RawUpstream) -> bytes:
-        async with reaching(far) as upstream:
-            unread = await upstream.send(ASKED)  # its connection is free again: all of it came
-            other = await upstream.send(ASKED)
+        async with connected_upstream(far) as upstream:
+            unread = await upstream.send(REQUEST)  # its connection is free again: all of it came
+            other = await upstream.send(REQUEST)
             unread.abort()
             return await other.read() + await other.read()
 
@@ -1066,7 +1066,7 @@ async def abandoned(upstream: HttpUpstream, come: Callable[[], object]) -> float
 @pytest.mark.parametrize("script", [Script((SILENCE,)), Script((OK + b"A: b\r\n", SILENCE))])
 def test_cancelling_a_request_closes_its_connection_at_once(run: Run, script: Script) -> None:
     async def main(far: RawUpstream) -> float:
-        async with reaching(far) as upstream:
+        async with connected_upstream(far) as upstream:
             moment = await abandoned(upstream, far.got)
             await listen(far.left)
             return moment
@@ -1077,9 +1077,7 @@ def test_cancelling_a_request_closes_its_connection_at_once(run: Run, script: Sc
 
 
 @pytest.mark.parametrize("steps", [(SILENCE,), (HEAD, SILENCE)], ids=["no head", "a head"])
-def test_giving_up_a_request_that_nobody_reads_keeps_nothing_to_send(
-    run: Run, steps: tuple[Step, ...]
-) -> None:
+def test_a_cancelled_request_keeps_no_unsent_data(run: Run, steps: tuple[Step, ...]) -> None:
     async def given_up(upstream: HttpUpstream, far: RawUpstream, round: int) -> int:
         if HEAD in steps:
             (await upstream.send(OutgoingRequest("/", bytes(8_000_000)))).abort()
@@ -1090,7 +1088,7 @@ def test_giving_up_a_request_that_nobody_reads_keeps_nothing_to_send(
         return len(list(Path("/proc/self/fd").iterdir()))
 
     async def main(far: RawUpstream) -> int:
-        async with reaching(far) as upstream:
+        async with connected_upstream(far) as upstream:
             await listen(lambda: None)
             before = await given_up(upstream, far, 1)
             return await given_up(upstream, far, 2) - before
@@ -1101,7 +1099,7 @@ def test_giving_up_a_request_that_nobody_reads_keeps_nothing_to_send(
 
 def test_cancelling_a_handshake_closes_its_connection_at_once(run: Run, tmp_path: Path) -> None:
     async def main(far: RawUpstream) -> float:
-        async with reaching(far) as upstream:
+        async with connected_upstream(far) as upstream:
             moment = await abandoned(upstream, far.accepted)
             await listen(far.left)
             return moment
@@ -1111,28 +1109,28 @@ def test_cancelling_a_handshake_closes_its_connection_at_once(run: Run, tmp_path
         assert far.left().moment - moment < AT_ONCE
 
 
-def test_closing_the_upstream_aborts_what_is_open(run: Run) -> None:
+def test_closing_the_upstream_aborts_open_responses(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far) as upstream:
-            incoming = await upstream.send(ASKED)
-            waiting = asyncio.ensure_future(incoming.read())
-            asking = asyncio.ensure_future(upstream.send(ASKED))
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            waiting = asyncio.ensure_future(response.read())
+            asking = asyncio.ensure_future(upstream.send(REQUEST))
             await listen(lambda: far.got(2))
             await upstream.close()
             for task in (waiting, asking):
                 with pytest.raises(Unreachable):
                     await task
             with pytest.raises(Unreachable, match=r'^upstream "far": closed$'):
-                await upstream.send(ASKED)
+                await upstream.send(REQUEST)
 
     with raw_upstream((HEAD, SILENCE), (SILENCE,)) as far:
         run(main(far))
         assert {far.left(0).how, far.left(1).how} <= {"fin", "reset"}
 
 
-def test_closing_twice_or_what_was_never_asked_is_nothing(run: Run) -> None:
+def test_closing_twice_or_unused_does_nothing(run: Run) -> None:
     async def main() -> None:
-        async with reaching(place("http://127.0.0.1:1")) as upstream:
+        async with connected_upstream(config("http://127.0.0.1:1")) as upstream:
             await upstream.close()
             assert upstream.config.name == "far"
 
@@ -1142,20 +1140,20 @@ def test_closing_twice_or_what_was_never_asked_is_nothing(run: Run) -> None:
 # Connections
 
 
-def test_connections_are_used_again_after_an_answer_has_ended(run: Run) -> None:
+def test_connections_are_reused_after_a_response_ended(run: Run) -> None:
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream:
-            return [await whole(upstream) for _ in range(3)]
+        async with connected_upstream(far) as upstream:
+            return [await read_all(upstream) for _ in range(3)]
 
     with raw_upstream((WHOLE,), (answer(b"x"),)) as far:
         assert run(main(far)) == [b"onetwo", b"x", b"x"]
         assert far.connections == 1
 
 
-def test_a_connection_that_was_closed_while_idle_is_asked_anew_on_another(run: Run) -> None:
+def test_a_request_on_a_connection_closed_while_idle_is_sent_again_on_a_new_one(run: Run) -> None:
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream:
-            return [await whole(upstream), await whole(upstream)]
+        async with connected_upstream(far) as upstream:
+            return [await read_all(upstream), await read_all(upstream)]
 
     for end in (FIN, RESET):
         with raw_upstream((answer(b"one"),), (end,), (answer(b"two"),)) as far:
@@ -1164,16 +1162,16 @@ def test_a_connection_that_was_closed_while_idle_is_asked_anew_on_another(run: R
             assert len({request.body for request in far.requests}) == 1
 
 
-def test_where_one_connection_was_closed_the_others_are_not_tried(run: Run) -> None:
+def test_after_a_stale_connection_no_other_pooled_one_is_tried(run: Run) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> bytes:
-        async with reaching(far) as upstream:
-            both = [await upstream.send(ASKED) for _ in range(2)]
+        async with connected_upstream(far) as upstream:
+            both = [await upstream.send(REQUEST) for _ in range(2)]
             hold.release()
-            for incoming in both:
-                assert await incoming.read() == b""
-            return await whole(upstream)
+            for response in both:
+                assert await response.read() == b""
+            return await read_all(upstream)
 
     busy = (HEAD, hold, LAST)
     with raw_upstream(busy, busy, (FIN,), (answer(b"four"),)) as far:
@@ -1181,11 +1179,11 @@ def test_where_one_connection_was_closed_the_others_are_not_tried(run: Run) -> N
         assert [request.connection for request in far.requests] in ([0, 1, 0, 2], [0, 1, 1, 2])
 
 
-def test_only_once_and_only_if_no_byte_came(run: Run) -> None:
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far) as upstream:
-            await whole(upstream)
-            return await heard(upstream)
+def test_a_request_is_sent_again_once_and_only_if_no_byte_came(run: Run) -> None:
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far) as upstream:
+            await read_all(upstream)
+            return await outcome(upstream)
 
     with raw_upstream((answer(b"one"),), (FIN,), (FIN,), (answer(b"three"),)) as far:
         assert run(main(far)) == UPSTREAM
@@ -1196,9 +1194,7 @@ def test_only_once_and_only_if_no_byte_came(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("late", "stale"), [(0.0, True), (STALE_TIMEOUT, False), (60.0, False)])
-def test_what_fails_late_was_read_by_the_upstream_and_is_not_sent_again(
-    run: Run, late: float, stale: bool
-) -> None:
+def test_a_late_failure_is_not_sent_again(run: Run, late: float, stale: bool) -> None:
     async def main() -> list[bool]:
         connections = []
         for failure in (ConnectionFailure("closed"), ConnectionResetError(104, "reset")):
@@ -1214,18 +1210,18 @@ LEAK = answer(b"meant for somebody else")
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["with the answer", "while idle"])
-def test_what_comes_after_an_answer_is_never_the_answer_to_another_request(
+def test_bytes_after_a_response_are_never_the_response_to_another_request(
     run: Run, later: bool
 ) -> None:
     idle, sent = Hold(), Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with reaching(far) as upstream:
-            first = await whole(upstream)
+        async with connected_upstream(far) as upstream:
+            first = await read_all(upstream)
             idle.release()
             if later:
                 await listen(sent.reached.wait)
-            return [first, await whole(upstream)]
+            return [first, await read_all(upstream)]
 
     script = (answer(b"one"), idle, LEAK, sent) if later else (answer(b"one") + LEAK,)
     with raw_upstream(script, (answer(b"two"),)) as far:
@@ -1233,10 +1229,10 @@ def test_what_comes_after_an_answer_is_never_the_answer_to_another_request(
         assert [request.connection for request in far.requests] == [0, 1]
 
 
-def test_who_speaks_first_is_not_asked(run: Run) -> None:
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far) as upstream:
-            return await heard(upstream)
+def test_an_upstream_that_sends_before_the_request_is_unreachable(run: Run) -> None:
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far) as upstream:
+            return await outcome(upstream)
 
     with raw_upstream((SILENCE,), greeting=(b"220 mail ready\r\n",)) as far:
         assert run(main(far)) == UPSTREAM
@@ -1248,26 +1244,26 @@ def test_who_speaks_first_is_not_asked(run: Run) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])  # one address, or two
 def test_a_refused_connection_is_unreachable(run: Run, host: str) -> None:
     async def main(where: UpstreamConfig) -> None:
-        async with reaching(where) as upstream:
-            await upstream.send(ASKED)
+        async with connected_upstream(where) as upstream:
+            await upstream.send(REQUEST)
 
     refused = 'cannot connect to upstream "far": connection refused'
     with socket.socket() as bound:  # nobody listens there, and nobody else can
         bound.bind(("127.0.0.1", 0))
-        where = place(f"http://{host}:{bound.getsockname()[1]}/hidden")
+        where = config(f"http://{host}:{bound.getsockname()[1]}/hidden")
         with pytest.raises(ConnectError, match=f"^{refused}$"):
             run(main(where))
 
 
-def test_a_name_that_nobody_knows_is_unreachable(run: Run) -> None:
+def test_an_unknown_host_name_is_unreachable(run: Run) -> None:
     async def main(where: UpstreamConfig) -> None:
-        async with reaching(where) as upstream:
-            await upstream.send(ASKED)
+        async with connected_upstream(where) as upstream:
+            await upstream.send(REQUEST)
 
     name = ".".join(["a" * 63] * 5)  # longer than a name may be: no resolver is asked
     unknown = 'cannot connect to upstream "far": host name not found'
     with pytest.raises(ConnectError, match=f"^{unknown}$"):
-        run(main(place(f"http://{name}/hidden")))
+        run(main(config(f"http://{name}/hidden")))
 
 
 CLOCKS: list[tuple[Timeouts, Sequence[Step], bool, str]] = [
@@ -1282,14 +1278,14 @@ CLOCKS: list[tuple[Timeouts, Sequence[Step], bool, str]] = [
 
 
 @pytest.mark.parametrize(("timeouts", "greeting", "secure", "said"), CLOCKS)
-def test_a_limit_that_runs_out_is_a_timeout(
+def test_an_expired_limit_is_a_timeout(
     run: Run, tmp_path: Path, timeouts: Timeouts, greeting: Sequence[Step], secure: bool, said: str
 ) -> None:
     async def main(far: RawUpstream) -> tuple[str, ErrorKind]:
-        async with reaching(far, timeouts=timeouts) as upstream:
+        async with connected_upstream(far, timeouts=timeouts) as upstream:
             begun = time.monotonic()
             with pytest.raises(Unreachable) as told:
-                await upstream.send(ASKED)
+                await upstream.send(REQUEST)
             assert 0.04 < time.monotonic() - begun < 3.0
             await listen(far.left)
             return str(told.value), told.value.kind
@@ -1299,39 +1295,39 @@ def test_a_limit_that_runs_out_is_a_timeout(
         assert run(main(far)) == (said, "timeout")
 
 
-def test_the_time_to_connect_is_no_limit_of_the_answer(run: Run) -> None:
+def test_the_connect_timeout_does_not_limit_the_response(run: Run) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> bytes:
         limits = Timeouts(connect=0.2, first_byte=5.0)
-        async with reaching(far, timeouts=limits) as upstream:
+        async with connected_upstream(far, timeouts=limits) as upstream:
             asyncio.get_running_loop().call_later(0.4, hold.release)
-            return await whole(upstream)
+            return await read_all(upstream)
 
     with raw_upstream((hold, answer(b"late"))) as far:
         assert run(main(far)) == b"late"
 
 
-def test_interim_answers_do_not_stop_the_clock(run: Run) -> None:
+def test_interim_responses_do_not_reset_the_timeout(run: Run) -> None:
     interim = b"HTTP/1.1 102 Processing\r\n\r\n" * 3
 
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(far, timeouts=Timeouts(first_byte=0.05)) as upstream:
-            return await heard(upstream)
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(far, timeouts=Timeouts(first_byte=0.05)) as upstream:
+            return await outcome(upstream)
 
     with raw_upstream((interim, SILENCE)) as far:
         assert run(main(far)) == (None, b"", "timeout")
 
 
-def test_the_body_has_no_clock_here(run: Run) -> None:
+def test_reading_the_body_has_no_timeout_here(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         limits = Timeouts(connect=0.05, first_byte=0.05, between_events=0.05)
-        async with reaching(far, timeouts=limits) as upstream:
-            incoming = await upstream.send(ASKED)
+        async with connected_upstream(far, timeouts=limits) as upstream:
+            response = await upstream.send(REQUEST)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    await incoming.read()
-            incoming.abort()
+                    await response.read()
+            response.abort()
 
     with raw_upstream((HEAD, SILENCE)) as far:
         run(main(far))
@@ -1340,15 +1336,13 @@ def test_the_body_has_no_clock_here(run: Run) -> None:
 # TLS
 
 
-def test_a_certificate_must_be_trusted_unless_the_settings_say_otherwise(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_certificate_must_be_trusted_unless_verify_is_off(run: Run, tmp_path: Path) -> None:
     context, file = certified(tmp_path)
 
     async def main(far: RawUpstream, tls: Tls) -> str:
-        async with reaching(far, tls=tls) as upstream:
+        async with connected_upstream(far, tls=tls) as upstream:
             try:
-                return (await whole(upstream)).decode()
+                return (await read_all(upstream)).decode()
             except Unreachable as error:
                 assert_discreet(error)
                 return str(error)
@@ -1361,15 +1355,15 @@ def test_a_certificate_must_be_trusted_unless_the_settings_say_otherwise(
         assert len(far.requests) == 2
 
 
-def test_our_own_certificate_is_shown(run: Run, tmp_path: Path) -> None:
+def test_the_client_certificate_is_sent(run: Run, tmp_path: Path) -> None:
     context, file = certified(tmp_path)
     context.verify_mode = CERT_REQUIRED
     context.load_verify_locations(file)
 
-    async def main(far: RawUpstream, certificate: str | None) -> Heard:
+    async def main(far: RawUpstream, certificate: str | None) -> Outcome:
         tls = Tls(ca=str(file), certificate=certificate)
-        async with reaching(far, tls=tls) as upstream:
-            return await heard(upstream)
+        async with connected_upstream(far, tls=tls) as upstream:
+            return await outcome(upstream)
 
     with raw_upstream((answer(b"yes"),), tls=context) as far:
         assert run(main(far, str(file))) == (200, b"yes", None)
@@ -1377,35 +1371,33 @@ def test_our_own_certificate_is_shown(run: Run, tmp_path: Path) -> None:
         assert len(far.requests) == 1
 
 
-def test_who_speaks_no_tls_is_unreachable(run: Run) -> None:
-    async def main(far: RawUpstream) -> Heard:
-        async with reaching(place(f"https://127.0.0.1:{far.port}/hidden")) as upstream:
-            return await heard(upstream)
+def test_an_upstream_without_tls_is_unreachable(run: Run) -> None:
+    async def main(far: RawUpstream) -> Outcome:
+        async with connected_upstream(config(f"https://127.0.0.1:{far.port}/hidden")) as upstream:
+            return await outcome(upstream)
 
     with raw_upstream((FIN,), greeting=(b"HTTP/1.1 400 Bad Request\r\n\r\n", FIN)) as far:
         assert run(main(far)) == UPSTREAM
 
 
 @pytest.mark.parametrize("content", [None, "", "no certificate"])
-def test_a_certificate_file_that_cannot_be_read_is_named(
-    tmp_path: Path, content: str | None
-) -> None:
+def test_an_unreadable_certificate_file_is_named(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "a.pem"
     if content is not None:
         file.write_text(content)
     for tls in (Tls(ca=str(file)), Tls(certificate=str(file))):
         with pytest.raises(ValueError, match=r'^upstream "far": tls: cannot read .*a\.pem: '):
-            HttpUpstream(place("https://far", tls=tls))
+            HttpUpstream(config("https://far", tls=tls))
 
 
 # So many at a time
 
 
-def test_who_waits_for_a_place_gets_it_in_the_order_of_coming(run: Run) -> None:
+def test_waiting_requests_are_served_in_order(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far, concurrency=1) as upstream:
+        async with connected_upstream(far, concurrency=1) as upstream:
             asked = [OutgoingRequest(f"/{number}", b"") for number in range(10)]
-            await asyncio.gather(*(whole(upstream, one) for one in asked))
+            await asyncio.gather(*(read_all(upstream, one) for one in asked))
 
     with raw_upstream((answer(b"x"),)) as far:
         run(main(far))
@@ -1413,12 +1405,12 @@ def test_who_waits_for_a_place_gets_it_in_the_order_of_coming(run: Run) -> None:
         assert far.connections == 1
 
 
-def test_so_many_answers_are_under_way_at_a_time(run: Run) -> None:
+def test_the_number_of_concurrent_requests_is_limited(run: Run) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> int:
-        async with reaching(far, concurrency=3) as upstream:
-            reading = [asyncio.ensure_future(whole(upstream)) for _ in range(9)]
+        async with connected_upstream(far, concurrency=3) as upstream:
+            reading = [asyncio.ensure_future(read_all(upstream)) for _ in range(9)]
             await listen(lambda: far.got(3))
             for _ in range(100):
                 await asyncio.sleep(0)
@@ -1432,19 +1424,21 @@ def test_so_many_answers_are_under_way_at_a_time(run: Run) -> None:
         assert far.connections == 3
 
 
-def test_who_waits_too_long_for_a_place_is_told_that_all_are_taken(run: Run) -> None:
+def test_a_request_that_waits_too_long_for_a_slot_is_busy(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        async with reaching(far, concurrency=2, timeouts=Timeouts(connect=0.05)) as upstream:
-            taken = [await upstream.send(ASKED) for _ in range(2)]
+        async with connected_upstream(
+            far, concurrency=2, timeouts=Timeouts(connect=0.05)
+        ) as upstream:
+            taken = [await upstream.send(REQUEST) for _ in range(2)]
             with pytest.raises(Busy) as told:
-                await upstream.send(ASKED)
+                await upstream.send(REQUEST)
             assert (str(told.value), told.value.kind) == (
                 'upstream "far": all 2 requests allowed at a time are under way',
                 "timeout",
             )
-            for incoming in taken:
-                incoming.abort()
-            (await upstream.send(ASKED)).abort()
+            for response in taken:
+                response.abort()
+            (await upstream.send(REQUEST)).abort()
 
     with raw_upstream((HEAD, SILENCE)) as far:
         run(main(far))
@@ -1455,18 +1449,18 @@ Way = Callable[[HttpUpstream, RawUpstream], Coroutine[object, object, None]]
 
 
 async def ended(upstream: HttpUpstream, far: RawUpstream) -> None:
-    await whole(upstream)
+    await read_all(upstream)
 
 
 async def aborted(upstream: HttpUpstream, far: RawUpstream) -> None:
-    incoming = await upstream.send(ASKED)
-    incoming.abort()
-    incoming.abort()
+    response = await upstream.send(REQUEST)
+    response.abort()
+    response.abort()
 
 
 async def failed(upstream: HttpUpstream, far: RawUpstream) -> None:
     with pytest.raises(Unreachable):
-        await whole(upstream)
+        await read_all(upstream)
 
 
 async def cancelled(upstream: HttpUpstream, far: RawUpstream) -> None:
@@ -1475,9 +1469,9 @@ async def cancelled(upstream: HttpUpstream, far: RawUpstream) -> None:
 
 
 async def cancelled_waiting(upstream: HttpUpstream, far: RawUpstream) -> None:
-    incoming = await upstream.send(ASKED)
+    response = await upstream.send(REQUEST)
     await abandoned(upstream, lambda: None)
-    incoming.abort()
+    response.abort()
 
 
 WAYS: dict[str, tuple[Sequence[Step], Way]] = {
@@ -1487,23 +1481,23 @@ WAYS: dict[str, tuple[Sequence[Step], Way]] = {
     "no head": ((FIN,), failed),
     "no HTTP": ((b"what\r\n", SILENCE), failed),
     "cancelling": ((SILENCE,), cancelled),
-    "cancelling while waiting for a place": ((HEAD, SILENCE), cancelled_waiting),
+    "cancelling while waiting for a slot": ((HEAD, SILENCE), cancelled_waiting),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_place_is_free_again_once_after(run: Run, way: str) -> None:
+def test_a_slot_is_released_exactly_once_after(run: Run, way: str) -> None:
     script, use = WAYS[way]
 
     async def main(far: RawUpstream) -> None:
-        async with reaching(far, concurrency=1) as upstream:
+        async with connected_upstream(far, concurrency=1) as upstream:
             for _ in range(3):
                 await use(upstream, far)
-            incoming = await upstream.send(ASKED)
-            with pytest.raises(TimeoutError):  # there is one place, and not more
+            response = await upstream.send(REQUEST)
+            with pytest.raises(TimeoutError):  # there is one slot, and not more
                 async with asyncio.timeout(0.05):
-                    await upstream.send(ASKED)
-            incoming.abort()
+                    await upstream.send(REQUEST)
+            response.abort()
 
     with raw_upstream(*[script] * 3, (HEAD, SILENCE)) as far:
         run(main(far))
@@ -1514,7 +1508,7 @@ def test_a_place_is_free_again_once_after(run: Run, way: str) -> None:
 
 
 async def any_way(upstream: HttpUpstream, far: RawUpstream) -> None:
-    await heard(upstream)
+    await outcome(upstream)
 
 
 LEFT_BY: dict[str, tuple[Sequence[Step], Way]] = {
@@ -1524,13 +1518,13 @@ LEFT_BY: dict[str, tuple[Sequence[Step], Way]] = {
 
 
 @pytest.mark.parametrize("name", LEFT_BY)
-def test_a_closed_connection_is_freed_by_counting_alone(run: Run, name: str) -> None:
+def test_a_closed_connection_is_freed_without_the_garbage_collector(run: Run, name: str) -> None:
     script, use = LEFT_BY[name]
     kinds = (HttpConnection, HttpResponse, httptools.HttpResponseParser)
 
     async def main(far: RawUpstream) -> None:
         for _ in range(3):
-            async with reaching(far, concurrency=1) as upstream:
+            async with connected_upstream(far, concurrency=1) as upstream:
                 await use(upstream, far)
 
     async def nothing_left() -> None:

@@ -66,12 +66,12 @@ ERRORS: list[tuple[ErrorPart, bool]] = [
 
 
 @pytest.mark.parametrize(("error", "again"), ERRORS)
-def test_what_an_error_means_for_the_next_try(error: ErrorPart, again: bool) -> None:
+def test_which_errors_are_retried(error: ErrorPart, again: bool) -> None:
     assert retryable(error) is again
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_each_class_of_error_is_retried_as_its_row_says(name: str) -> None:
+def test_each_error_class_is_retried_as_its_row_says(name: str) -> None:
     found = CLASSES[name]  # type: ignore[index]
     error = new_error(name, "so it is", kind="upstream")  # type: ignore[arg-type]
     assert retryable(error) is found.retryable
@@ -94,7 +94,7 @@ POLICY = RetryPolicy(attempts=4, base=0.5, longest=8.0)
         (9, 1.0, None),
     ],
 )
-def test_the_wait_doubles_and_is_spread(attempt: int, jitter: float, seconds: float | None) -> None:
+def test_the_delay_doubles_with_jitter(attempt: int, jitter: float, seconds: float | None) -> None:
     assert retry_delay(POLICY, attempt, told(503), jitter=jitter, now=NOW) == seconds
 
 
@@ -123,17 +123,15 @@ def at(seconds: float) -> str:
         ("", 0.5),
     ],
 )
-def test_the_upstream_is_left_alone_as_long_as_it_asked_for(
-    retry_after: float | str | None, seconds: float | None
-) -> None:
+def test_retry_after_is_respected(retry_after: float | str | None, seconds: float | None) -> None:
     assert retry_delay(POLICY, 1, asked(retry_after), jitter=1.0, now=NOW) == seconds
 
 
-def test_what_is_not_retryable_is_not_waited_for() -> None:
+def test_an_error_that_is_not_retryable_has_no_delay() -> None:
     assert retry_delay(POLICY, 1, told(400), jitter=0.5, now=NOW) is None
 
 
-def test_a_wait_of_our_own_that_is_too_long_is_none() -> None:
+def test_a_backoff_that_is_too_long_is_no_retry() -> None:
     patient = RetryPolicy(attempts=100, base=0.5, longest=8.0)
     waits = [
         retry_delay(patient, attempt, told(503), jitter=0.0, now=NOW) for attempt in range(1, 100)
@@ -154,7 +152,7 @@ AFTER = st.none() | st.floats(0, 1e9) | st.text(max_size=40) | st.datetimes().ma
     jitter=st.floats(0, 1),
     now=st.floats(0, 4e9),
 )
-def test_a_wait_is_never_too_long_and_never_shorter_than_asked_for(
+def test_a_delay_is_within_the_policy_and_not_below_retry_after(
     policy: RetryPolicy, attempt: int, retry_after: float | str | None, jitter: float, now: float
 ) -> None:
     error = asked(retry_after)
@@ -172,7 +170,7 @@ def test_a_wait_is_never_too_long_and_never_shorter_than_asked_for(
 
 @QUICK
 @given(jitter=st.floats(0, 1), attempt=st.integers(1, 2))
-def test_each_wait_is_at_least_as_long_as_any_before(jitter: float, attempt: int) -> None:
+def test_delays_never_become_shorter(jitter: float, attempt: int) -> None:
     latest = retry_delay(POLICY, attempt, told(503), jitter=1.0, now=NOW)
     later = retry_delay(POLICY, attempt + 1, told(503), jitter=jitter, now=NOW)
     assert latest is not None

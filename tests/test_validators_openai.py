@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from tests.captures.check import chat_cases, responses_cases
 from tests.captures.check.cases import Case, broken, found
 from tests.captures.check.responses_cases import NONE
+from tests.recordings import FIXTURES
 from tests.strategies import JSON, LEGAL, QUICK
+from weft.check.rules import rules_of
 from weft.codec import Encoder
 from weft.context import Context
 from weft.dialects import DIALECTS, DialectName
-from weft.dialects.rules import JsonValue, Rule
+from weft.dialects.rules import JsonValue
 from weft.findings import LIMIT, Findings
 from weft.ids import Ids
 from weft.parts import Finish, Part, ToolCall
@@ -25,17 +27,12 @@ from weft.sse import DONE, Frame, write
 
 CHAT, RESPONSES = "openai-chat", "openai-responses"
 WIRES = (CHAT, RESPONSES)
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 CAPTURES = Path(__file__).parent / "captures" / "openai_responses"
 
 CASES = {CHAT: chat_cases.CASES, RESPONSES: responses_cases.CASES}
 ROWS = [
     pytest.param(wire, case, id=f"{wire}/{case.rule}") for wire in WIRES for case in CASES[wire]
 ]
-
-
-def rules(wire: str) -> dict[str, Rule]:
-    return {rule.name: rule for rule in DIALECTS[wire].rules}
 
 
 def told(wire: str, raw: bytes) -> list[tuple[int, str, str]]:
@@ -47,7 +44,7 @@ def told(wire: str, raw: bytes) -> list[tuple[int, str, str]]:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_rule_has_a_case(wire: str) -> None:
-    assert [case.rule for case in CASES[wire]] == list(dict.fromkeys(rules(wire)))
+    assert [case.rule for case in CASES[wire]] == list(rules_of(wire))
 
 
 @pytest.mark.parametrize(("wire", "case"), ROWS)
@@ -340,7 +337,7 @@ def recorded(wire: str) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_vendors_own_streams_have_at_most_notes(wire: str) -> None:
     for name, raw in recorded(wire):
-        serious = {rule for rule in broken(wire, raw) if rules(wire)[rule].severity != "note"}
+        serious = {rule for rule in broken(wire, raw) if rules_of(wire)[rule].severity != "note"}
         assert serious == EXCUSED.get(name, set()), name
 
 
@@ -425,7 +422,7 @@ def test_any_soup_of_frames_is_watched_to_its_end(
     invariants.finish()
     assert findings.found == once
     for one in once:
-        assert one.code in rules(wire)
+        assert one.code in rules_of(wire)
         one.detail.encode()
 
 
@@ -439,7 +436,7 @@ def test_a_stream_with_an_event_lost_doubled_or_moved_is_watched_to_its_end(
     blocks = good.split(b"\n\n")[:-1]
     picks = data.draw(st.lists(st.integers(0, len(blocks) - 1), max_size=len(blocks)))
     raw = b"".join(blocks[pick] + b"\n\n" for pick in picks)
-    assert {one.code for one in found(wire, raw, cut=False)} <= set(rules(wire))
+    assert {one.code for one in found(wire, raw, cut=False)} <= set(rules_of(wire))
 
 
 def test_a_stream_without_numbers_is_one_finding_whatever_its_events_are() -> None:

@@ -26,13 +26,13 @@ from tests.gateway_process import gateway
 from tests.open_responses import ERROR_FRAME, EVENT, TERMINAL, Object, problems, terminal
 from tests.raw_http import Client
 from weft.gateway.app import Gateway
-from weft.gateway.memory import Memory
-from weft.gateway.protocol import DoorLimits, protocol
-from weft.gateway.recent import MOST
-from weft.gateway.server import Server, listen
+from weft.gateway.http_protocol import ConnectionLimits, protocol
+from weft.gateway.memory import MemoryBudget
+from weft.gateway.response_cache import MAX_RESPONSES
+from weft.gateway.server import GatewayServer, listen
 from weft.gateway.settings import load
-from weft.gateway.sockets import protocol as socket_protocol
-from weft.gateway.websocket import WAITING, ResponsesSocket
+from weft.gateway.websocket import MAX_QUEUED, ResponsesWebSocket
+from weft.gateway.websocket_protocol import protocol as socket_protocol
 from weft.gateway.writers import SocketWriter
 from weft.sse import DONE, Event
 
@@ -498,7 +498,7 @@ def test_what_was_deleted_is_not_gone_on_from(world: World, socket: Connection) 
 def test_a_socket_remembers_so_many_responses(socket: Connection) -> None:
     ids = [
         answered(socket, {**CREATE, "store": False, "input": f"Number {number}"})["id"]
-        for number in range(MOST + 1)
+        for number in range(MAX_RESPONSES + 1)
     ]
     more = {**CREATE, "store": False}
     assert refused(socket, {**more, "previous_response_id": ids[0]}) == (
@@ -613,7 +613,7 @@ def test_a_warm_up_asks_nobody_and_is_gone_on_from(
 
 def test_bytes_are_not_taken(socket: Connection) -> None:
     socket.send(json.dumps(CREATE).encode())
-    assert closed(socket) == (1003, "expected JSON as text")
+    assert closed(socket) == (1003, "expected text messages with JSON")
 
 
 def test_a_message_over_the_limit_closes_the_socket(far: Upstream, tmp_path: Path) -> None:
@@ -735,11 +735,11 @@ def test_too_many_messages_that_wait_close_the_socket(world: World, socket: Conn
     model = world.upstream.script((STREAM, SILENCE))
     say(socket, chat(model))
     exchange = world.upstream.exchange(model)
-    for _ in range(WAITING):
+    for _ in range(MAX_QUEUED):
         say(socket, CREATE)
     assert not exchange.is_gone
     say(socket, CREATE)
-    assert closed(socket) == (1008, "too many messages wait their turn")
+    assert closed(socket) == (1008, "too many queued messages")
     exchange.left()
 
 
@@ -796,7 +796,7 @@ def test_a_key_has_so_many_sockets_at_a_time(guarded: World) -> None:
     alice, bob = {"Authorization": "Bearer sk-alice"}, {"Authorization": "Bearer sk-bob"}
     with dialled(guarded.address, **bob), dialled(guarded.address, **bob) as second:
         with dialled(guarded.address, **bob) as third:
-            assert closed(third) == (1013, "2 sockets of this key are open; that is the limit")
+            assert closed(third) == (1013, "this API key has 2 open sockets, which is its limit")
         with dialled(guarded.address, **alice) as other:
             assert is_answered(other)
         second.close()
@@ -886,13 +886,13 @@ def limited(folder: Path, lifetime: float) -> Iterator[str]:
     app = Limited(Gateway(load(folder / "weft.toml", {})), lifetime)
     config = uvicorn.Config(
         app,
-        http=protocol(DoorLimits()),
-        ws=socket_protocol(Memory(1 << 30)),
+        http=protocol(ConnectionLimits()),
+        ws=socket_protocol(MemoryBudget(1 << 30)),
         lifespan="off",
         log_config=None,
     )
     ready = threading.Event()
-    server = Server(config, app, drain=0.0, ready=ready.set)
+    server = GatewayServer(config, app, drain=0.0, ready=ready.set)
     listening = listen("127.0.0.1", 0)
     port = listening[0].getsockname()[1]
     thread = threading.Thread(target=server.run, args=(listening,), daemon=True)
@@ -910,7 +910,7 @@ class Limited:
     """A gateway whose sockets have another lifetime."""
 
     def __init__(self, gateway: Gateway, lifetime: float) -> None:
-        self._socket = ResponsesSocket(gateway, lifetime=lifetime)
+        self._socket = ResponsesWebSocket(gateway, lifetime=lifetime)
         self.drain = self._socket.drain
 
     @property
@@ -921,7 +921,7 @@ class Limited:
         about = {"weft.id": "req_1", "weft.caller": ""}
         await self._socket({**scope, **about}, receive, send)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Nothing goes on for long."""
 
 
@@ -931,14 +931,14 @@ def test_a_socket_that_was_used_for_long_enough_is_closed(tmp_path: Path) -> Non
         frame = heard(socket)
         assert problems(ERROR_FRAME, frame) == []
         assert frame["error"]["code"] == "websocket_connection_limit_reached"
-        assert closed(socket) == (1000, "used up")
+        assert closed(socket) == (1000, "lifetime exceeded")
 
 
 def test_a_socket_that_nobody_used_is_used_up_as_well(tmp_path: Path) -> None:
     with limited(tmp_path, 0.0) as address, dialled(address) as socket:
         frame = heard(socket)
         assert frame["error"]["code"] == "websocket_connection_limit_reached"
-        assert closed(socket) == (1000, "used up")
+        assert closed(socket) == (1000, "lifetime exceeded")
 
 
 def test_a_server_that_leaves_closes_idle_sockets_at_once(far: Upstream, tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ SRC is a folder, `src/weft` unless given; several folders become several columns
 
 - A file's size is its lines. A function's size is its lines from `def` to its end, decorators not
   included; methods and nested functions count as functions.
-- A private function has a name with one leading underscore. It is called once if its name occurs
-  exactly once, as a name or as an attribute, in the Python files of its own folder, its own
-  definition aside. The percentage is of all functions.
+- A private function has a name with one leading underscore. It counts if its name occurs exactly
+  once, as a name or as an attribute, in the Python files of its own folder, its own definition
+  aside. "Called once" are those whose one occurrence is a call; "referenced once" are the others:
+  handlers in tables, callbacks, properties, decorators. Both percentages are of all functions.
 - A class name is used more than once if several classes of the tree have it. The percentage is of
   all class names.
 - A comment line holds a comment, alone or behind code. A docstring line is a line of a string that
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Literal
 
 DEFAULT = Path(__file__).parents[1] / "src" / "weft"
 
@@ -51,6 +53,15 @@ class Module:
                 yield node.id
             elif isinstance(node, ast.Attribute):
                 yield node.attr
+
+    def calls(self) -> Iterator[str]:
+        """Every name and attribute that is called, as often as it is."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                if isinstance(node.func, ast.Name):
+                    yield node.func.id
+                elif isinstance(node.func, ast.Attribute):
+                    yield node.func.attr
 
     def docstring_lines(self) -> int:
         """The lines of all strings that stand alone as statements, those below fields included."""
@@ -89,8 +100,10 @@ class Measures:
 
     files: Sizes
     functions: Sizes
+    longest_function: str
     function_count: int
     called_once: int
+    referenced_once: int
     class_count: int
     shared_names: int
     comment_lines: int
@@ -102,8 +115,13 @@ class Measures:
         return [
             ("file median / p90 / max", str(self.files)),
             ("function median / p90 / max", str(self.functions)),
+            ("longest function", self.longest_function),
             ("functions", f"{self.function_count:,}"),
             ("private functions called once", _percent(self.called_once, self.function_count)),
+            (
+                "private functions referenced once, not called",
+                _percent(self.referenced_once, self.function_count),
+            ),
             ("class names used more than once", _percent(self.shared_names, self.class_count)),
             ("comment lines", _percent(self.comment_lines, self.lines)),
             ("docstring lines", _percent(self.docstring_lines, self.lines)),
@@ -126,14 +144,21 @@ def _module(path: Path) -> Module:
 
 def measure(source: Path) -> Measures:
     modules = read(source)
-    functions = [function for module in modules for function in module.functions()]
+    functions = [
+        (_lines(function), f"{function.name} ({module.path.relative_to(source).as_posix()})")
+        for module in modules
+        for function in module.functions()
+    ]
     names = Counter(name for module in modules for name in module.class_names())
+    once = [found for package in _packages(modules) for found in _used_once(package)]
     dialects = source / "dialects"
     return Measures(
         files=Sizes.of(module.lines for module in modules),
-        functions=Sizes.of(map(_lines, functions)),
+        functions=Sizes.of(size for size, _ in functions),
+        longest_function=max(functions, default=(0, "none"))[1],
         function_count=len(functions),
-        called_once=sum(_called_once(package) for package in _packages(modules)),
+        called_once=once.count("called"),
+        referenced_once=once.count("referenced"),
         class_count=len(names),
         shared_names=sum(count > 1 for count in names.values()),
         comment_lines=sum(module.comments for module in modules),
@@ -151,13 +176,16 @@ def _packages(modules: list[Module]) -> list[list[Module]]:
     return list(packages.values())
 
 
-def _called_once(package: list[Module]) -> int:
+def _used_once(package: list[Module]) -> list[Literal["called", "referenced"]]:
+    """How each private function is used whose name occurs once in the folder."""
     used = Counter(name for module in package for name in module.references())
-    return sum(
-        _is_private(function.name) and used[function.name] == 1
+    called = Counter(name for module in package for name in module.calls())
+    return [
+        "called" if called[function.name] else "referenced"
         for module in package
         for function in module.functions()
-    )
+        if _is_private(function.name) and used[function.name] == 1
+    ]
 
 
 def _is_private(name: str) -> bool:

@@ -3,8 +3,9 @@
 The largest inputs of every kind go through one gateway, two at a time; then answers of 1, 8, 20 and
 60 MB through one that stores them, streamed, whole and fetched. How long the loop goes without a
 turn is measured in its own process, as time of the CPU (tests/faults/watched.py). Beside them a few
-clients go on with small requests at an even pace, first alone and then in the mix: what they get
-done, and how long it takes them.
+clients go on with small requests at an even pace: alone, then at a second gateway on the same
+machine, which has only the CPUs in common with the mix, then in the mix itself. The last two are
+compared: what they get done, and how long it takes them.
 
 Exits 1 when an answer was wrong, or a stall was over the limit.
 """
@@ -123,39 +124,53 @@ def shown(counts: dict[int, int]) -> str:
 
 def inputs(size: int, alone: float) -> list[str]:
     """The largest inputs; returns what went wrong."""
-    with (
-        TemporaryDirectory(prefix="weft-bench-") as name,
-        upstream() as far,
-        largest.watched(Path(name), far) as watch,
-    ):
+    with two_gateways(stores=False) as (far, watch, elsewhere):
         with others(watch.port) as before:
             time.sleep(alone)
+        with others(elsewhere.port) as apart:
+            wrong = run(watch, far, size)
         watch.stalls()
         with others(watch.port) as beside:
-            wrong = run(watch, far, size)
+            wrong += run(watch, far, size)
         found = watch.stalls()
-    print(f"others alone:      {before}\nothers in the mix: {beside}")
-    print(Aim("what others get done, less", 100 * (1 - beside.rate / before.rate), LESS, "%"))
+    print(f"others alone:             {before}")
+    print(f"others at another gateway: {apart}")
+    print(f"others in the mix:        {beside}")
+    print(Aim("what others get done, less", 100 * (1 - beside.rate / apart.rate), LESS, "%"))
     return wrong + stalls(found)
 
 
 def stored() -> list[str]:
     """Answers that are stored; returns what went wrong."""
-    wrong: list[str] = []
-    with (
-        TemporaryDirectory(prefix="weft-bench-") as name,
-        upstream() as far,
-        largest.watched(Path(name), far, stores=True) as watch,
-    ):
+    with two_gateways(stores=True) as (far, watch, elsewhere):
+
+        def store() -> list[str]:
+            cases = (case for size in SIZES for case in largest.stored(far, size * MB, DIALECTS))
+            return [wrong for case in cases if (wrong := watch.store(case))]
+
+        with others(elsewhere.port) as apart:
+            wrong = store()
         watch.stalls()
         with others(watch.port) as beside:
-            for size in SIZES:
-                for case in largest.stored(far, size * MB, DIALECTS):
-                    wrong += filter(None, [watch.store(case)])
+            wrong += store()
         found = watch.stalls()
+    print(f"others at another gateway:    {apart}")
     print(f"others beside stored answers: {beside}")
     print(Aim("small requests beside stored answers, p99", beside.within(99), LATE, "ms"))
     return wrong + stalls(found)
+
+
+@contextmanager
+def two_gateways(*, stores: bool) -> Iterator[tuple[Upstream, Watch, Watch]]:
+    """An upstream, a gateway for large things and one for nothing else than small ones."""
+    with (
+        TemporaryDirectory(prefix="weft-bench-") as one,
+        TemporaryDirectory(prefix="weft-bench-") as other,
+        upstream() as far,
+        largest.watched(Path(one), far, stores=stores) as watch,
+        largest.watched(Path(other), far, stores=stores) as elsewhere,
+    ):
+        yield far, watch, elsewhere
 
 
 def stalls(found: Measured) -> list[str]:

@@ -43,10 +43,11 @@ from weft.parts import (
 _BLOCK = 64
 
 ERROR = -1
-"""The error, in the order of a response."""
+"""Stands for the error in `Response.order`."""
 
 CUT = -2
-"""Minus its place: the end of a call that was cut before the error was told."""
+"""CUT minus its place in `Response.items` stands for the end of a call that was cut before the
+error came."""
 
 
 class Buffer:
@@ -162,9 +163,9 @@ class Response(msgspec.Struct, frozen=True):
     extra: Json = UNSET
     """The finish's: what the dialect wants back in a body."""
     order: tuple[int, ...] = ()
-    """How the items overlapped: each by its place in `items`, where it began and where it ended,
-    what came whole once; ERROR is the error, CUT the end of a call that it cut. Empty: one after
-    the other, and then the error."""
+    """How the items overlapped: the place of each in `items`, where it began and again where it
+    ended, or once if it came whole; ERROR stands for the error, CUT for the end of a call that it
+    cut. Empty: one item after the other, and then the error."""
 
     @property
     def text(self) -> str:
@@ -197,7 +198,7 @@ class Response(msgspec.Struct, frozen=True):
         return "".join(item.text for item in texts if item.refusal is refusal)
 
 
-class _Text(msgspec.Struct):
+class _TextSlot(msgspec.Struct):
     slot: int
     start: TextStart
     buffer: Buffer
@@ -218,7 +219,7 @@ class _Text(msgspec.Struct):
         )
 
 
-class _Reasoning(msgspec.Struct):
+class _ReasoningSlot(msgspec.Struct):
     slot: int
     start: ReasoningStart
     buffer: Buffer
@@ -239,7 +240,7 @@ class _Reasoning(msgspec.Struct):
         )
 
 
-class _Call(msgspec.Struct):
+class _CallSlot(msgspec.Struct):
     slot: int
     buffer: Buffer
     call: ToolCall | None = None
@@ -252,11 +253,11 @@ class Assembler:
         self._metadata: ResponseMetadata | None = None
         self._finish: Finish | None = None
         self._error: ErrorPart | None = None
-        self._slots: list[_Text | _Reasoning | _Call | Item] = []
+        self._slots: list[_TextSlot | _ReasoningSlot | _CallSlot | Item] = []
         self._order: list[int] = []
-        self._texts: dict[str, _Text] = {}
-        self._reasonings: dict[str, _Reasoning] = {}
-        self._calls: dict[str, _Call] = {}
+        self._texts: dict[str, _TextSlot] = {}
+        self._reasonings: dict[str, _ReasoningSlot] = {}
+        self._calls: dict[str, _CallSlot] = {}
 
     def feed(self, part: Part) -> None:
         _FOLD[part.__class__](self, part)
@@ -285,55 +286,46 @@ class Assembler:
         """Returns the fold as it stands."""
         metadata = self._metadata or ResponseMetadata("")
         finish, error = self._finish, self._error
+        items: list[Item] = []
+        for slot in self._slots:
+            if isinstance(slot, _TextSlot | _ReasoningSlot):
+                items.append(slot.item())
+            elif not isinstance(slot, _CallSlot):
+                items.append(slot)
+            elif slot.call is not None:  # else announced, and still open
+                call = slot.call
+                if error is not None and not call.provider_executed:
+                    # a failed response has no client call that may be dispatched
+                    call = msgspec.structs.replace(call, invalid="stream-failed")
+                items.append(call)
+        plain, failure = sorted(self._order), None
+        if error is not None:
+            plain = [*plain[1:], ERROR]
+            failure = Failure(error.kind, error.message, error.code, error.status, error.retryable)
         return Response(
             id=metadata.id,
             model=(finish.model if finish and finish.model else metadata.model),
             created=metadata.created,
             dialect=metadata.dialect,
-            items=tuple(self._items()),
+            items=tuple(items),
             finish_reason=finish.reason if finish else None,
             raw_finish_reason=finish.raw_reason if finish else None,
             stop_sequence=finish.stop_sequence if finish else None,
             usage=merged(metadata.usage, finish.usage if finish else None),
-            error=_failure(error) if error else None,
+            error=failure,
             findings=findings,
             choice=choice,
             extra=finish.extra if finish else UNSET,
-            order=self._overlaps(),
+            order=() if plain == self._order else tuple(self._order),
         )
 
-    def _overlaps(self) -> tuple[int, ...]:
-        """The order of a response that has ended, if it is not the plain one."""
-        order = sorted(self._order)
-        plain = order if self._error is None else [*order[1:], ERROR]
-        return () if plain == self._order else tuple(self._order)
-
-    def _items(self) -> list[Item]:
-        items: list[Item] = []
-        for slot in self._slots:
-            if isinstance(slot, _Text | _Reasoning):
-                items.append(slot.item())
-            elif not isinstance(slot, _Call):
-                items.append(slot)
-            elif slot.call is not None:  # else announced, and still open
-                items.append(self._counted(slot.call))
-        return items
-
-    def _counted(self, call: ToolCall) -> ToolCall:
-        """A failed response has no client call that may be dispatched."""
-        if self._error is None or call.provider_executed:
-            return call
-        return msgspec.structs.replace(call, invalid="stream-failed")
-
     def _text_start(self, part: TextStart) -> None:
-        self._texts[part.id] = slot = _Text(len(self._slots), part, Buffer())
+        self._texts[part.id] = slot = _TextSlot(len(self._slots), part, Buffer())
         self._begin(slot)
 
-    def said(self, part: TextDelta) -> None:
-        """The same as `feed`: the short way of nearly every part."""
+    def text_delta(self, part: TextDelta) -> None:
+        """As `feed`, without the dispatch: nearly every part is one of these."""
         self._texts[part.id].buffer.add(part.delta)
-
-    _text_delta = said
 
     def _text_end(self, part: TextEnd) -> None:
         slot = self._texts[part.id]
@@ -341,7 +333,7 @@ class Assembler:
         self._order.append(slot.slot)
 
     def _reasoning_start(self, part: ReasoningStart) -> None:
-        self._reasonings[part.id] = slot = _Reasoning(len(self._slots), part, Buffer())
+        self._reasonings[part.id] = slot = _ReasoningSlot(len(self._slots), part, Buffer())
         self._begin(slot)
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
@@ -353,29 +345,27 @@ class Assembler:
         self._order.append(slot.slot)
 
     def _params_start(self, part: ToolParamsStart) -> None:
-        self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
+        self._calls[part.id] = slot = _CallSlot(len(self._slots), Buffer())
         self._begin(slot)
 
     def _params_delta(self, part: ToolParamsDelta) -> None:
         self._calls[part.id].buffer.add(part.delta)
 
     def _params_end(self, part: ToolParamsEnd) -> None:
-        """The tool-call says the rest."""
+        """Nothing to fold: the tool-call that follows ends the item."""
 
     def _tool_call(self, part: ToolCall) -> None:
         slot = self._calls.get(part.id)
         if slot is None:  # a call that came whole
-            self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
+            self._calls[part.id] = slot = _CallSlot(len(self._slots), Buffer())
             self._slots.append(slot)
         is_cut = part.invalid == "stream-failed" and self._error is None
         self._order.append(CUT - slot.slot if is_cut else slot.slot)
         slot.call = part
         slot.buffer.set(part.params)
 
-    def _whole(self, part: Item) -> None:
-        self._begin(part)
-
-    def _begin(self, slot: _Text | _Reasoning | _Call | Item) -> None:
+    def _begin(self, slot: _TextSlot | _ReasoningSlot | _CallSlot | Item) -> None:
+        """Gives an item its place. What comes whole, such as a source, is its own slot."""
         self._order.append(len(self._slots))
         self._slots.append(slot)
 
@@ -393,7 +383,7 @@ class Assembler:
 _FOLD: dict[type[Part], Callable[[Assembler, Any], None]] = {
     ResponseMetadata: Assembler._on_metadata,
     TextStart: Assembler._text_start,
-    TextDelta: Assembler._text_delta,
+    TextDelta: Assembler.text_delta,
     TextEnd: Assembler._text_end,
     ReasoningStart: Assembler._reasoning_start,
     ReasoningDelta: Assembler._reasoning_delta,
@@ -402,24 +392,20 @@ _FOLD: dict[type[Part], Callable[[Assembler, Any], None]] = {
     ToolParamsDelta: Assembler._params_delta,
     ToolParamsEnd: Assembler._params_end,
     ToolCall: Assembler._tool_call,
-    ToolResult: Assembler._whole,
-    ToolApprovalRequest: Assembler._whole,
-    Source: Assembler._whole,
-    File: Assembler._whole,
-    Opaque: Assembler._whole,
+    ToolResult: Assembler._begin,
+    ToolApprovalRequest: Assembler._begin,
+    Source: Assembler._begin,
+    File: Assembler._begin,
+    Opaque: Assembler._begin,
     ErrorPart: Assembler._on_error,
     Finish: Assembler._on_finish,
 }
 
 
-def _failure(part: ErrorPart) -> Failure:
-    return Failure(part.kind, part.message, part.code, part.status, part.retryable)
-
-
 def merged(first: Usage | None, second: Usage | None) -> Usage | None:
-    """Returns both: per field the last one told wins, nothing is summed."""
+    """Returns one usage from two: of each field the second value wins, nothing is summed."""
     if first is None or second is None:
         return first or second
     fields = msgspec.structs.asdict(second)
-    told = {key: value for key, value in fields.items() if value is not None}
-    return msgspec.structs.replace(first, **told)
+    present = {key: value for key, value in fields.items() if value is not None}
+    return msgspec.structs.replace(first, **present)

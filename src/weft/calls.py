@@ -13,7 +13,7 @@ One procedure answers for all of them. For each entry of a chunk:
    announced: they end as a lone, invalid tool-call.
 
 "Finished" (a whole JSON object or array, so nothing legitimate can follow) and "viable" (could
-still become JSON) are asked lazily, and each scan resumes where the last one stopped.
+still become JSON) are evaluated lazily, and each scan resumes where the last one stopped.
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ class CallDelta(msgspec.Struct, frozen=True):
     extra: Json = UNSET
 
     @property
-    def says_nothing(self) -> bool:
-        told = self.id or self.name or self.arguments or self.signature
-        return not told and self.extra is UNSET
+    def is_empty(self) -> bool:
+        filled = self.id or self.name or self.arguments or self.signature
+        return not filled and self.extra is UNSET
 
 
 class _By(Enum):
@@ -65,7 +65,7 @@ class _By(Enum):
     CONTEXT = "context"
 
 
-class _Call:
+class _LedgerCall:
     """One call being read."""
 
     __slots__ = (
@@ -162,11 +162,11 @@ class Ledger:
         self._ids = ids
         self._findings = findings
         self._declared = declared
-        self._calls: list[_Call] = []
-        self._by_id: dict[str, _Call] = {}
-        self._by_index: dict[int, _Call] = {}
-        self._last: _Call | None = None
-        self._group: list[_Call | None] = []
+        self._calls: list[_LedgerCall] = []
+        self._by_id: dict[str, _LedgerCall] = {}
+        self._by_index: dict[int, _LedgerCall] = {}
+        self._last: _LedgerCall | None = None
+        self._group: list[_LedgerCall | None] = []
         self._claims = Claims()
         self._first = 0
         """The first call that is not announced."""
@@ -175,8 +175,8 @@ class Ledger:
 
     @property
     def holding(self) -> bool:
-        """Whether something that the entries so far said has not come out: a call that is not
-        announced, argument text, or what comes out only with the tool-call."""
+        """Whether something of the entries so far has not come out: a call that is not announced,
+        argument text, or what comes out only with the tool-call."""
         return bool(self._waiting)
 
     def __len__(self) -> int:
@@ -187,10 +187,10 @@ class Ledger:
         """Returns the parts that these entries complete: announcements and params deltas."""
         out: list[Part] = []
         several = len(entries) > 1
-        group: list[_Call | None] = []
+        group: list[_LedgerCall | None] = []
         for position, entry in enumerate(entries):
             call = None
-            if not entry.says_nothing:
+            if not entry.is_empty:
                 call = self._apply(entry, position if several else None)
                 self._release(call, out)
                 self._last = call
@@ -206,7 +206,7 @@ class Ledger:
         if self._last is not None:
             self._last.signature = signature or self._last.signature
             self._last.extra = extra
-            self._watch(self._last)
+            self._update_waiting(self._last)
 
     def finish(self, *, failed: bool = False) -> list[Part]:
         """Returns the ends of all calls, in order of appearance. A second time: nothing.
@@ -226,7 +226,7 @@ class Ledger:
 
     # Step 1
 
-    def _candidate(self, entry: CallDelta, position: int | None) -> tuple[_Call | None, _By]:
+    def _candidate(self, entry: CallDelta, position: int | None) -> tuple[_LedgerCall | None, _By]:
         if entry.id is not None and entry.id in self._by_id:
             return self._by_id[entry.id], _By.ID
         if entry.index is not None:
@@ -243,7 +243,7 @@ class Ledger:
             return self._group[position] or last, _By.CONTEXT
         return last, _By.CONTEXT
 
-    def _at_ordinal(self, entry: CallDelta) -> _Call | None:
+    def _at_ordinal(self, entry: CallDelta) -> _LedgerCall | None:
         """An index never seen, with arguments only: the call at that place, if it has none."""
         index = entry.index or 0
         if entry.id is None and entry.name is None and 0 <= index < len(self._calls):
@@ -252,14 +252,14 @@ class Ledger:
         return None
 
     @staticmethod
-    def _continues(last: _Call | None, name: str) -> bool:
+    def _continues(last: _LedgerCall | None, name: str) -> bool:
         if last is None:
             return False
         return last.name is None or (last.name == name and last.growing)
 
     # Step 2
 
-    def _is_new(self, call: _Call, entry: CallDelta, by: _By) -> bool:
+    def _is_new(self, call: _LedgerCall, entry: CallDelta, by: _By) -> bool:
         if entry.name is None or call.name is None:
             return False
         same_name = entry.name == call.name
@@ -276,7 +276,7 @@ class Ledger:
         return False
 
     @staticmethod
-    def _brings_another(call: _Call, piece: str) -> bool:
+    def _brings_another(call: _LedgerCall, piece: str) -> bool:
         """Whether arguments that are complete are followed by another JSON value."""
         if not piece.strip() or not call.finished or call.equals(piece):
             return False
@@ -284,7 +284,7 @@ class Ledger:
 
     # Step 3
 
-    def _apply(self, entry: CallDelta, position: int | None) -> _Call:
+    def _apply(self, entry: CallDelta, position: int | None) -> _LedgerCall:
         if entry.name == "null" and any(call.name for call in self._calls):
             self._findings.once("call-name-contradicted", "null", "a call named null: no name")
             entry = msgspec.structs.replace(entry, name=None)
@@ -308,8 +308,8 @@ class Ledger:
             self._take_arguments(call, entry.arguments)
         return call
 
-    def _open(self, entry: CallDelta) -> _Call:
-        call = _Call(entry, len(self._calls))
+    def _open(self, entry: CallDelta) -> _LedgerCall:
+        call = _LedgerCall(entry, len(self._calls))
         call.name = entry.name
         self._calls.append(call)
         if entry.id is not None:
@@ -322,7 +322,7 @@ class Ledger:
             self._note("call-index-unordered", call, f"number {call.ordinal} has another index")
         return call
 
-    def _take_identity(self, call: _Call, entry: CallDelta, by: _By) -> None:
+    def _take_identity(self, call: _LedgerCall, entry: CallDelta, by: _By) -> None:
         if entry.index is None:
             self._note("call-index-missing", call, "a later delta has no index")
         if entry.id is not None:
@@ -338,7 +338,7 @@ class Ledger:
             detail = f"began at index {call.index}, goes on at {entry.index}"
             self._note("call-index-drifted", call, detail)
 
-    def _take_name(self, call: _Call, name: str | None) -> None:
+    def _take_name(self, call: _LedgerCall, name: str | None) -> None:
         if name is None:
             return
         if call.name is None:
@@ -352,7 +352,7 @@ class Ledger:
         else:
             self._note("call-name-contradicted", call, f"{name!r} after {call.name!r}: ignored")
 
-    def _take_arguments(self, call: _Call, piece: str) -> None:
+    def _take_arguments(self, call: _LedgerCall, piece: str) -> None:
         if call.half or not piece.isascii():
             piece, call.half = join_halves(call.half, piece)
             if call.half:
@@ -368,7 +368,7 @@ class Ledger:
         else:
             call.add(piece)
 
-    def _after_finished(self, call: _Call, piece: str) -> None:
+    def _after_finished(self, call: _LedgerCall, piece: str) -> None:
         """Arguments are complete: what follows is a repetition, a correction, or an error."""
         if not piece.strip():
             return
@@ -390,7 +390,7 @@ class Ledger:
             self._note("arguments-snapshot", call, "complete arguments were sent anew")
 
     @staticmethod
-    def _is_snapshot(call: _Call, piece: str) -> bool:
+    def _is_snapshot(call: _LedgerCall, piece: str) -> bool:
         """Whether the piece repeats the buffer and goes on. Until a call has shown that it sends
         snapshots, appending has precedence as long as it could be JSON: nested objects look alike.
         """
@@ -404,14 +404,14 @@ class Ledger:
 
     # Step 4
 
-    def _release(self, call: _Call, out: list[Part]) -> None:
+    def _release(self, call: _LedgerCall, out: list[Part]) -> None:
         """Sends what may be sent. Nothing that may yet be replaced goes out."""
         if call.announced is not None:
             if call.sent < call.buffer.length:
                 self._let_flow(call, out)
         elif call.name is not None and (call.buffer.length or call.ordinal == self._first):
             self._announce_in_order(out)
-        self._watch(call)
+        self._update_waiting(call)
 
     def _announce_in_order(self, out: list[Part]) -> None:
         """Announces all calls that have a name and arguments, and those with a name that stand
@@ -426,38 +426,38 @@ class Ledger:
             self._announce(call, out)
             if call.buffer.length:
                 self._let_flow(call, out)
-            self._watch(call)
+            self._update_waiting(call)
 
-    def _watch(self, call: _Call) -> None:
+    def _update_waiting(self, call: _LedgerCall) -> None:
         if call.waits:
             self._waiting.add(call.ordinal)
         else:
             self._waiting.discard(call.ordinal)
 
-    def _let_flow(self, call: _Call, out: list[Part]) -> None:
+    def _let_flow(self, call: _LedgerCall, out: list[Part]) -> None:
         held = not call.sent and call.format == "json" and (call.held or call.finished)
         if not held:
             self._send(call, out)
 
-    def _announce(self, call: _Call, out: list[Part]) -> None:
+    def _announce(self, call: _LedgerCall, out: list[Part]) -> None:
         id = self._public_id(call)
         out.append(ToolParamsStart(id, call.name or "", kind=call.kind, format=call.format))
 
-    def _public_id(self, call: _Call) -> str:
+    def _public_id(self, call: _LedgerCall) -> str:
         if call.announced is None:
             if call.id is None:
                 self._note("call-id-minted", call, "the wire gave it no id")
             call.announced = self._claims.claim(call.id or self._ids.mint("call"))
         return call.announced
 
-    def _send(self, call: _Call, out: list[Part]) -> None:
+    def _send(self, call: _LedgerCall, out: list[Part]) -> None:
         unsent = call.buffer.since(call.sent)
         call.sent = call.buffer.length
         out.append(ToolParamsDelta(self._public_id(call), unsent))
 
     # Step 5
 
-    def _close(self, call: _Call, failed: bool, out: list[Part]) -> None:
+    def _close(self, call: _LedgerCall, failed: bool, out: list[Part]) -> None:
         if call.name is None:
             if call.id or not call.empty:
                 self._note("call-nameless", call, "it never got a name")
@@ -471,7 +471,7 @@ class Ledger:
             out.append(ToolParamsEnd(call.announced))
         out.append(self._tool_call(call, failed))
 
-    def _tool_call(self, call: _Call, failed: bool) -> ToolCall:
+    def _tool_call(self, call: _LedgerCall, failed: bool) -> ToolCall:
         return ToolCall(
             self._public_id(call),
             call.name or "",
@@ -483,7 +483,7 @@ class Ledger:
             extra=call.extra,
         )
 
-    def _note(self, code: Code, call: _Call, detail: str) -> None:
+    def _note(self, code: Code, call: _LedgerCall, detail: str) -> None:
         place = call.id or call.name or f"at index {call.index}"
         self._findings.once(code, str(call.ordinal), f"call {place}: {detail}")
 

@@ -45,7 +45,7 @@ _BEFORE_HEAD = frozenset((b"", b"\n", b"}", b"]"))
 _BLANK = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256))
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
+class CapturePiece(msgspec.Struct, frozen=True, gc=False):
     """Some bytes of a capture: of a body, or of an HTTP head."""
 
     offset: int
@@ -64,15 +64,15 @@ class HttpHeads:
         self._before = b""  # the byte before what is held
         self._in_head = False
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Returns the pieces that can be told apart so far."""
+    def feed(self, data: bytes) -> list[CapturePiece]:
+        """Returns the pieces of which it is certain what they are."""
         return self._split(self._held + data, is_last=False)
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[CapturePiece]:
         return self._split(self._held, is_last=True)
 
-    def _split(self, data: bytes, *, is_last: bool) -> list[Piece]:
-        out: list[Piece] = []
+    def _split(self, data: bytes, *, is_last: bool) -> list[CapturePiece]:
+        out: list[CapturePiece] = []
         position = 0
         while position < len(data):
             if self._in_head:
@@ -80,13 +80,13 @@ class HttpHeads:
                 if not end:
                     break
                 line = data[position:end]
-                out.append(Piece(self._offset + position, line, is_head=True))
+                out.append(CapturePiece(self._offset + position, line, is_head=True))
                 self._in_head = bool(line.strip())
                 position = end
                 continue
             begin = self._next_head(data, position, is_last=is_last)
             if begin > position:
-                out.append(Piece(self._offset + position, data[position:begin]))
+                out.append(CapturePiece(self._offset + position, data[position:begin]))
                 position = begin
             if begin < len(data):
                 found = _STATUS_LINE.match(data, begin)
@@ -132,7 +132,7 @@ class CaptureFrames:
         """Returns the frames that these bytes complete. Raises as a FrameReader does."""
         return self.read(self.heads.feed(data))
 
-    def read(self, pieces: Iterable[Piece]) -> list[Frame]:
+    def read(self, pieces: Iterable[CapturePiece]) -> list[Frame]:
         """As feed, of bytes whose heads are known.
 
         The bytes of a head are blanked, not left out, so that offsets stay what they are.
@@ -192,7 +192,7 @@ class Splitter:
         self._is_whole = False
         self._heads: deque[int] = deque()
 
-    def heads(self, pieces: Iterable[Piece]) -> None:
+    def heads(self, pieces: Iterable[CapturePiece]) -> None:
         """Remembers where HTTP heads stand: what follows one is another response."""
         self._heads.extend(piece.offset for piece in pieces if piece.is_head)
 
@@ -201,7 +201,10 @@ class Splitter:
         dialect, before = self._dialect, self._before
         ends = dialect.ends(frame)
         is_whole = frame.bare and dialect.is_whole(frame)
-        is_behind_head = self._is_behind_head(frame)
+        is_behind_head = False
+        while self._heads and self._heads[0] < frame.offset:
+            self._heads.popleft()
+            is_behind_head = True
         begins = len(before) > 0 and (
             is_behind_head
             or (self._ended and not ends and dialect.speaks(frame))
@@ -214,13 +217,6 @@ class Splitter:
         self._ended = self._ended or ends
         self._is_whole = is_whole
         return begins
-
-    def _is_behind_head(self, frame: Frame) -> bool:
-        found = False
-        while self._heads and self._heads[0] < frame.offset:
-            self._heads.popleft()
-            found = True
-        return found
 
 
 class Channel(Protocol[Out]):
@@ -393,7 +389,7 @@ class CaptureReader(Generic[T]):
         """Returns the rest. An empty capture holds one empty response."""
         return self.read(self._frames.finish()) + self.end()
 
-    def read(self, frames: Iterable[Frame], pieces: Iterable[Piece] = ()) -> list[T]:
+    def read(self, frames: Iterable[Frame], pieces: Iterable[CapturePiece] = ()) -> list[T]:
         """As feed, of frames that were read elsewhere, from these pieces."""
         self._splitter.heads(pieces)
         out: list[T] = []
@@ -519,7 +515,7 @@ _SIGNATURES = {
 
 
 class Detector:
-    """Finds the dialect of a capture while its bytes come, as soon as it can be told.
+    """Finds the dialect of a capture while its bytes come, as soon as it is certain.
 
     Given a dialect, it only makes sure that these bytes are a stream at all.
     """
@@ -555,7 +551,7 @@ class Detector:
             raise self._unreadable()
         return found
 
-    def _look(self, pieces: Iterable[Piece]) -> None:
+    def _look(self, pieces: Iterable[CapturePiece]) -> None:
         for piece in pieces:
             if not piece.is_head:
                 self._size += len(piece.data)
@@ -580,7 +576,7 @@ class Detector:
 
     def _unreadable(self) -> Unreadable:
         if not self._is_stream:
-            return Unreadable(_what(self._sample, self._frames.heads.status))
+            return Unreadable(_describe(self._sample, self._frames.heads.status))
         if self._first is None:
             return Unreadable("a stream without a single event")
         candidates = ", ".join(self._candidates or DIALECTS)
@@ -591,8 +587,8 @@ class Detector:
         )
 
 
-def _what(sample: bytes, status: int | None) -> str:
-    """Says what these bytes are, since they are no stream."""
+def _describe(sample: bytes, status: int | None) -> str:
+    """Returns what bytes are that are no stream."""
     http = "" if status is None else f" (HTTP {status})"
     if not sample.strip():
         return "empty: there is no stream in it" if status is None else f"no body{http}"

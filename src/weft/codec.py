@@ -48,7 +48,7 @@ from weft.dialects.stages.restore_names import RestoreNames
 from weft.dialects.stages.stop_sequences import StopSequences
 from weft.errors import ArgumentTypeError, Refused, TooLarge, UnknownDialect
 from weft.findings import Finding, Findings
-from weft.guard import Guard, Shown
+from weft.guard import Guard, Redact
 from weft.ids import Ids
 from weft.parts import AnyPart, ErrorPart, Part
 from weft.request import Request
@@ -148,14 +148,14 @@ class Pipe:
         context: Context,
         stages: Stages = _no_stages,
         before: "Pipe | None" = None,
-        shown: Shown | None = None,
+        redact: Redact | None = None,
     ) -> None:
-        """`before` is the pipe whose response this one continues: they share a guard. `shown`
-        redacts an error before anyone sees it.
+        """`before` is the pipe whose response this one continues: they share a guard. `redact`
+        changes an error before anyone sees it.
         """
         self.findings: Findings = Findings() if before is None else before.findings
         if before is None:
-            self.guard: Guard = Guard(context.ids, self.findings, shown)
+            self.guard: Guard = Guard(context.ids, self.findings, redact)
         else:
             self.guard = before.guard
         if dialect.decoder is None:
@@ -180,7 +180,12 @@ class Pipe:
             findings.at = frame.number
             findings.offset = frame.offset
             if not frame.data.isascii():
-                frame = self._readable(frame)
+                try:
+                    frame.data.decode()
+                except UnicodeDecodeError:  # replaced here, so that no codec has to handle it
+                    findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
+                    data = frame.data.decode("utf-8", "replace").encode()
+                    frame = msgspec.structs.replace(frame, data=data)
             parts = decode(frame)
             if parts:
                 for stage in self._stages:
@@ -194,17 +199,6 @@ class Pipe:
                 self._stages.remove(stage)
                 break
         return out
-
-    def _readable(self, frame: Frame) -> Frame:
-        """Replaces bytes that are not UTF-8, so that no codec has to handle them."""
-        try:
-            frame.data.decode()
-        except UnicodeDecodeError:
-            self.findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
-            return msgspec.structs.replace(
-                frame, data=frame.data.decode("utf-8", "replace").encode()
-            )
-        return frame
 
     def finish(self) -> list[Part]:
         parts = self._frame_decoder.finish()

@@ -43,8 +43,8 @@ class Context:
     created: int | None = None
     """The creation time an encoder writes; None: that of the stream, else `now`."""
 
-    def model_name(self, told: str | None) -> str:
-        """The name that a client reads for the model: the one it asked for, which it can send back;
-        else the one that the stream told."""
-        asked = self.request.model if self.request is not None else None
-        return asked or told or UNKNOWN_MODEL
+    def model_name(self, streamed: str | None) -> str:
+        """The name that a client reads for the model: the one it requested, which it can send back;
+        else the one in the stream."""
+        requested = self.request.model if self.request is not None else None
+        return requested or streamed or UNKNOWN_MODEL

@@ -29,10 +29,9 @@ from weft.lifecycle import (
     RESPONSE,
     Hold,
     meaning,
-    parses,
     settled,
 )
-from weft.partial_json import canonical
+from weft.partial_json import canonical, is_json
 from weft.parts import (
     ErrorKind,
     ErrorPart,
@@ -57,7 +56,8 @@ from weft.parts import (
     ToolResult,
 )
 
-Shown = Callable[[ErrorPart], ErrorPart]
+Redact = Callable[[ErrorPart], ErrorPart]
+"""Returns the error without what clients must not read."""
 
 _replace = msgspec.structs.replace
 _BLANKS = " \t\r\n"
@@ -98,7 +98,7 @@ class _Stage(Enum):
     CLOSED = "closed"
 
 
-class _Call:
+class _GuardedCall:
     """One call, seen from the guard. Text that went out is in the fold, the rest in `unsent`."""
 
     __slots__ = ("end", "hold", "id", "only", "stage", "start", "unsent")
@@ -126,17 +126,16 @@ class _Call:
 class Guard:
     """Makes any parts legal. One guard lives for one response."""
 
-    def __init__(self, ids: Ids, findings: Findings, shown: Shown | None = None) -> None:
-        """`shown` makes of an error what may be told of it."""
+    def __init__(self, ids: Ids, findings: Findings, redact: Redact | None = None) -> None:
         self.fold = Assembler()
-        self._shown = shown
+        self._redact = redact
         self._ids = ids
         self._findings = findings
         self._response = ABSENT
         self._dispatchable = False
         self._texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
         self._reasonings = _Spans(_raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _GuardedCall] = {}
         self._waiting: set[str] = set()
         """The calls of which something was fed that has not come out."""
 
@@ -208,7 +207,7 @@ class Guard:
             if call.unsent.length and call.stage in (_Stage.OPEN, _Stage.ENDING):
                 self._hand_over(call, _replace(_call_of(call), invalid="stream-failed"), out)
         self._response = FAILED
-        self._emit(part if self._shown is None else self._shown(part), out)
+        self._emit(part if self._redact is None else self._redact(part), out)
 
     def _on_finish(self, part: Finish, out: list[Part]) -> None:
         if part.reason == "error" and self._response is OPEN:
@@ -239,7 +238,7 @@ class Guard:
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         if part.delta and self._texts.open.get(part.id) == part.id:
-            self.fold.said(part)
+            self.fold.text_delta(part)
             out.append(part)
         else:
             self._span_delta(self._texts, part, out)
@@ -321,10 +320,10 @@ class Guard:
 
     # Calls
 
-    def _call(self, id: str) -> _Call:
+    def _call(self, id: str) -> _GuardedCall:
         call = self._calls.get(id)
         if call is None:
-            self._calls[id] = call = _Call(id)
+            self._calls[id] = call = _GuardedCall(id)
         return call
 
     def _params_start(self, part: ToolParamsStart, out: list[Part]) -> None:
@@ -336,9 +335,9 @@ class Guard:
             self._announce(call, part, out)
         else:
             call.start = part
-        self._watch(call)
+        self._update_waiting(call)
 
-    def _watch(self, call: _Call) -> None:
+    def _update_waiting(self, call: _GuardedCall) -> None:
         if call.waits:
             self._waiting.add(call.id)
         else:
@@ -355,19 +354,16 @@ class Guard:
         elif call.stage in (_Stage.SEALED, _Stage.CALLED, _Stage.CLOSED):
             self._findings.once("delta-late", part.id, f"{part.type} of {part.id!r}: dropped")
         else:
-            self._wait(call, part)
+            if call.stage is _Stage.HELD and call.start is None:
+                detail = f"{part.type} of {part.id!r} before its start"
+                self._findings.once("start-missing", part.id, detail)
+            elif call.stage is _Stage.ENDING:
+                self._findings.once("end-early", part.id, f"call {part.id!r} goes on after its end")
+            call.only = None if call.unsent.length else part
+            call.unsent.add(part.delta)
             if call.stage is not _Stage.HELD:
                 self._let_flow(call, part.delta, out)
-            self._watch(call)
-
-    def _wait(self, call: _Call, part: ToolParamsDelta) -> None:
-        if call.stage is _Stage.HELD and call.start is None:
-            detail = f"{part.type} of {part.id!r} before its start"
-            self._findings.once("start-missing", part.id, detail)
-        elif call.stage is _Stage.ENDING:
-            self._findings.once("end-early", part.id, f"call {part.id!r} goes on after its end")
-        call.only = None if call.unsent.length else part
-        call.unsent.add(part.delta)
+            self._update_waiting(call)
 
     def _params_end(self, part: ToolParamsEnd, out: list[Part]) -> None:
         call = self._call(part.id)
@@ -375,13 +371,16 @@ class Guard:
             self._complete(call, part.whole)
         elif call.stage is _Stage.OPEN:
             self._complete(call, part.whole)
-            if _is_json(call) and not settled(self._sendable(call)):
+            # nothing new goes out after an error
+            failed = self._response is FAILED
+            sendable = self.fold.joined(call.id) if failed else self._text(call)
+            if _is_json(call) and not settled(sendable):
                 call.stage, call.end = _Stage.ENDING, part
             else:
                 self._seal(call, part, out, mend=False)
         else:
             self._findings.once("end-repeated", part.id, f"{part.type} of {part.id!r}: dropped")
-        self._watch(call)
+        self._update_waiting(call)
 
     def _tool_call(self, part: ToolCall, out: list[Part]) -> None:
         call = self._call(part.id)
@@ -397,7 +396,7 @@ class Guard:
     def _tool_result(self, part: ToolResult, out: list[Part]) -> None:
         call = self._calls.get(part.id)
         if call is None:
-            call = _Call(part.id)
+            call = _GuardedCall(part.id)
             if not part.earlier:
                 detail = f"result of {part.id!r}, which was not called here"
                 self._findings.note("result-without-call", detail)
@@ -425,12 +424,12 @@ class Guard:
             self._call_early(call, out)
         self._emit(part, out)
 
-    def _call_early(self, call: _Call, out: list[Part]) -> None:
+    def _call_early(self, call: _GuardedCall, out: list[Part]) -> None:
         """Something came that only a call that was made can have."""
         self._findings.note("result-early", f"call {call.id!r} was not ended before")
         self._tool_call(_call_of(call), out)
 
-    def _close_call(self, call: _Call, out: list[Part]) -> None:
+    def _close_call(self, call: _GuardedCall, out: list[Part]) -> None:
         """At the finish, every call that was begun ends in one tool-call."""
         failed = self._response is FAILED
         if call.stage is _Stage.HELD:
@@ -449,41 +448,40 @@ class Guard:
                 self._findings.note("call-missing", f"call {call.id!r} ended without a tool-call")
             self._hand_over(call, _call_of(call), out)
 
-    def _announce(self, call: _Call, start: ToolParamsStart, out: list[Part]) -> None:
+    def _announce(self, call: _GuardedCall, start: ToolParamsStart, out: list[Part]) -> None:
         call.start, call.stage = start, _Stage.OPEN
         self._emit(start, out)
         if call.unsent.length:
             self._let_flow(call, call.unsent.text, out)
 
-    def _let_flow(self, call: _Call, piece: str, out: list[Part]) -> None:
+    def _let_flow(self, call: _GuardedCall, piece: str, out: list[Part]) -> None:
         """Sends what waited, unless argument text is still held."""
         if call.hold is not None and _is_json(call) and call.hold.feed(piece):
             return
         call.hold = None
         self._send(call, call.unsent.text, out)
 
-    def _send(self, call: _Call, text: str, out: list[Part]) -> None:
+    def _send(self, call: _GuardedCall, text: str, out: list[Part]) -> None:
         only, call.only, call.unsent = call.only, None, Buffer()
         if only is not None and only.delta == text:
             self._emit(only, out)
         elif text:
             self._emit(ToolParamsDelta(call.id, text), out)
 
-    def _text(self, call: _Call) -> str:
+    def _text(self, call: _GuardedCall) -> str:
         """All argument text that came, sent or not."""
         sent = self.fold.joined(call.id)
         return "".join((sent, call.unsent.text)) if call.unsent.length else sent
 
-    def _sendable(self, call: _Call) -> str:
-        """All argument text that can still go out: nothing new after an error."""
-        return self.fold.joined(call.id) if self._response is FAILED else self._text(call)
-
-    def _complete(self, call: _Call, whole: str | None) -> None:
+    def _complete(self, call: _GuardedCall, whole: str | None) -> None:
         """Takes in the full value that a wire repeats at the end: adds what is missing."""
         if not whole or (_is_json(call) and not whole.strip(_BLANKS)):
             return
         sent, text = self.fold.joined(call.id), self._text(call)
-        if whole == text or (_is_json(call) and _same(whole, text)):
+        if whole == text:
+            return
+        spelled = canonical(meaning(whole)[0]) if _is_json(call) else None
+        if spelled is not None and spelled == canonical(meaning(text)[0]):
             return
         if call.stage is _Stage.SEALED or sent:
             tail = self._tail(text, whole, f"params of {call.id!r}")
@@ -497,10 +495,10 @@ class Guard:
                 self._tail(text, whole, f"params of {call.id!r}")
             call.unsent.set(whole)
             call.hold = Hold()
-            if call.stage is not _Stage.HELD:  # else it is asked when the name comes
+            if call.stage is not _Stage.HELD:  # else it is fed when the name comes
                 call.hold.feed(whole)
 
-    def _seal(self, call: _Call, end: ToolParamsEnd, out: list[Part], *, mend: bool) -> None:
+    def _seal(self, call: _GuardedCall, end: ToolParamsEnd, out: list[Part], *, mend: bool) -> None:
         text = call.unsent.text
         if self._response is FAILED:
             text = ""  # no content after an error
@@ -517,7 +515,7 @@ class Guard:
             self._findings.note(code, f"call {id!r}: {text[:40]!r} means {meant[:40]!r}")
         return meant
 
-    def _hand_over(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
+    def _hand_over(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """Ends an announced call, if need be, and emits its one tool-call."""
         start = call.start or ToolParamsStart(call.id, part.name)
         if call.stage is _Stage.OPEN and part.invalid != "stream-failed":
@@ -538,7 +536,7 @@ class Guard:
             self._seal(call, call.end or ToolParamsEnd(call.id), out, mend=not part.invalid)
         self._made(call, _replace(part, params=self.fold.joined(call.id)), out)
 
-    def _from_held(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
+    def _from_held(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """A tool-call for a call that nothing was sent of."""
         waited = call.unsent.length > 0 or call.start is not None
         if part.name and waited and self._response is OPEN:
@@ -562,24 +560,20 @@ class Guard:
             part = _replace(part, params=self._mended(part.id, part.params))
         self._made(call, part, out)
 
-    def _made(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
+    def _made(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """Emits the one tool-call of a call, with the last word on whether it is valid."""
         if part.invalid is None:
-            part = _replace(part, invalid=self._verdict(part))
-        if part.invalid is None and not part.provider_executed:
-            self._dispatchable = True
+            if self._response is FAILED:
+                part = _replace(part, invalid="stream-failed")
+            elif part.format == "json" and not is_json(part.params):
+                detail = f"call {part.id!r}: arguments are not JSON: {part.params[-40:]!r}"
+                self._findings.note("arguments-invalid", detail)
+                part = _replace(part, invalid="bad-arguments")
+            elif not part.provider_executed:
+                self._dispatchable = True
         call.stage = _Stage.CALLED
         self._waiting.discard(call.id)
         self._emit(part, out)
-
-    def _verdict(self, part: ToolCall) -> Invalid | None:
-        if self._response is FAILED:
-            return "stream-failed"
-        if part.format == "text" or parses(part.params):
-            return None
-        detail = f"call {part.id!r}: arguments are not JSON: {part.params[-40:]!r}"
-        self._findings.note("arguments-invalid", detail)
-        return "bad-arguments"
 
 
 def _raw_start(id: str) -> ReasoningStart:
@@ -594,11 +588,11 @@ def _named(part: Named) -> Named:
     return part if not part.name or part.name.strip() else _replace(part, name="")
 
 
-def _is_json(call: _Call) -> bool:
+def _is_json(call: _GuardedCall) -> bool:
     return call.start is None or call.start.format == "json"
 
 
-def _call_of(call: _Call) -> ToolCall:
+def _call_of(call: _GuardedCall) -> ToolCall:
     """The tool-call that a wire left out."""
     start = call.start or ToolParamsStart(call.id, "")
     return ToolCall(
@@ -613,11 +607,6 @@ def _call_of(call: _Call) -> ToolCall:
         origin=start.origin,
         extra=start.extra,
     )
-
-
-def _same(one: str, other: str) -> bool:
-    spelled = canonical(meaning(one)[0])
-    return spelled is not None and spelled == canonical(meaning(other)[0])
 
 
 _HANDLERS: dict[type[Part], Callable[[Guard, Any, list[Part]], None]] = {

@@ -1,9 +1,9 @@
 """JSON of many megabytes, read and written in short steps.
 
-msgspec reads or writes a value in a single call, and no other thread runs meanwhile: a string of
-30 MB takes it up to 100 ms. Here long strings are cut out first, read in slices, and put into the
-value that was read without them; they are written in slices as well. The result is msgspec's own,
-always. What is small goes to msgspec directly.
+msgspec reads or writes a value in one call, and no other thread can run during that call: a string
+of 30 MB takes up to 100 ms. So long strings are replaced by short ones before msgspec reads a text,
+read in slices, and put back into the value; they are written in slices too. Results and errors are
+always those of msgspec. Small texts go to msgspec directly.
 """
 
 import re
@@ -18,13 +18,13 @@ from msgspec import Raw
 T = TypeVar("T")
 
 LARGE = 256 * 1024
-"""Bytes of JSON over which long strings are looked for."""
+"""Only JSON of more bytes than this is searched for long strings."""
 
 SLICE = 32 * 1024
-"""Bytes or characters of one step. A string that is longer is a long one."""
+"""The size of one step, in bytes or characters. A string that is longer counts as long."""
 
 CLOSED = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+")*+[^"]*+', re.DOTALL)
-"""Everything before a string that does not end."""
+"""Matches everything before the first string that has no end in the searched range."""
 
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -47,7 +47,7 @@ def read(data: bytes | Raw, type: type[T]) -> T:
 
 
 def decoder(type: type[T]) -> Callable[[bytes | Raw], T]:
-    """Returns a function that reads values of this type."""
+    """Returns a function that reads values of this type as `read` does."""
     decode = msgspec.json.Decoder(type).decode
 
     def read_one(data: bytes | Raw) -> T:
@@ -57,8 +57,8 @@ def decoder(type: type[T]) -> Callable[[bytes | Raw], T]:
 
 
 def _skimmer(type: type[T]) -> Callable[[bytes | Raw], T]:
-    """Returns a function that reads values of which all strings stay raw. msgspec skips 30 MB in
-    10 ms, so only what has very many escapes is read in slices."""
+    """Returns a function that reads values whose strings all stay raw. msgspec skips 30 MB in
+    10 ms, so only texts with very many escapes are read in slices."""
     decode = msgspec.json.Decoder(type).decode
 
     def read_one(data: bytes | Raw) -> T:
@@ -70,10 +70,10 @@ def _skimmer(type: type[T]) -> Callable[[bytes | Raw], T]:
 
 
 members = _skimmer(dict[str, Raw])
-"""Returns the members of an object, in their order and as they stand."""
+"""Returns the members of an object by their keys, in order, as raw JSON."""
 
 elements = _skimmer(list[Raw])
-"""Returns the elements of an array, as they stand."""
+"""Returns the elements of an array as raw JSON."""
 
 
 def _read(data: bytes, decode: Callable[[bytes], T]) -> T:
@@ -90,7 +90,7 @@ def _read(data: bytes, decode: Callable[[bytes], T]) -> T:
 
 
 class _LongString:
-    """A long string of a JSON text, quotes included."""
+    """Where a long string stands in a JSON text, quotes included."""
 
     __slots__ = ("_data", "end", "is_read", "start")
 
@@ -109,7 +109,7 @@ class _LongString:
         return "".join(list(self._each(_decode_text)))
 
     def check(self) -> None:
-        """Raises DecodeError for what msgspec would not skip."""
+        """Raises DecodeError if msgspec would, on skipping this string."""
         for _ in self._each(_skip):
             pass
 
@@ -125,8 +125,8 @@ class _LongString:
 
 
 def _end_of_slice(data: bytes, start: int, last: int) -> int:
-    """Returns where a slice ends that starts here: after `SLICE` bytes, or a little earlier, so
-    that no character is cut.
+    """Returns the end of the slice that begins at `start`: `SLICE` bytes later, or a little less,
+    so that no character, escape or surrogate pair is cut in two.
     """
     end = start + SLICE
     if end >= last:
@@ -145,14 +145,14 @@ def _end_of_slice(data: bytes, start: int, last: int) -> int:
 
 
 def _masked(piece: bytes) -> bytes:
-    """Returns a piece of a string without its escaped backslashes and quotes, as long as it was:
-    what backslashes are left begin other escapes, and a quote ends the string.
+    """Returns a piece of a string, at its length, with escaped backslashes and quotes blanked out:
+    the backslashes that remain begin other escapes, and a quote ends the string.
     """
     return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__")
 
 
 class _Outline:
-    """A JSON text whose long strings are replaced by short ones that stand nowhere else in it."""
+    """A JSON text whose long strings are replaced by names: short strings found nowhere else."""
 
     def __init__(self, data: bytes) -> None:
         self.strings = [_LongString(data, *span) for span in long_strings(data)]
@@ -165,7 +165,7 @@ class _Outline:
         digest = blake2b(digest_size=16)
         for piece in pieces:
             digest.update(piece)
-        # Nobody can write the hash of a text into that text.
+        # No text can contain its own hash, so no string of it equals a name.
         self._name = digest.hexdigest()
         names = [f"{self._name}-{number:08}" for number in range(len(self.strings))]
         self._by_name = dict(zip(names, self.strings, strict=True))
@@ -176,7 +176,7 @@ class _Outline:
         )
 
     def filled(self, value: T) -> T:
-        """Returns a value that was read from the outline with its long strings in place."""
+        """Returns a value that was read from the outline, with its long strings put back."""
         return self._filled(value)  # type: ignore[return-value]
 
     def _filled(self, value: object) -> object:
@@ -185,7 +185,10 @@ class _Outline:
                 found = self._by_name.get(value)
                 return value if found is None else found.text()
             case Raw():
-                return self._filled_raw(value)
+                pieces = self._names.split(bytes(value))
+                if len(pieces) > 1:
+                    pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
+                    return Raw(b"".join(pieces))
             case msgspec.Struct():
                 for name in value.__struct_fields__:
                     member = getattr(value, name)
@@ -202,25 +205,17 @@ class _Outline:
                 value.update(items)
         return value
 
-    def _filled_raw(self, raw: Raw) -> Raw:
-        data = bytes(raw)
-        pieces = self._names.split(data)
-        if len(pieces) == 1:
-            return raw
-        pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
-        return Raw(b"".join(pieces))
-
     def check_unread(self) -> None:
-        """Raises DecodeError if a string that nobody read is not one."""
+        """Raises DecodeError if a string that is in no value is malformed, as msgspec does."""
         for one in self.strings:
             if not one.is_read:
                 one.check()
 
     def located(self, problem: msgspec.DecodeError) -> msgspec.DecodeError:
-        """The error with its place in the whole text."""
-        return _moved(problem, self._place)
+        """Returns the error with its byte position in the whole text."""
+        return _moved(problem, self._position_in_text)
 
-    def _place(self, at: int) -> int:
+    def _position_in_text(self, at: int) -> int:
         size = len(self._name) + len('"-00000000"')
         for one in self.strings:
             if at <= one.start:
@@ -229,14 +224,15 @@ class _Outline:
         return at
 
 
-def _moved(problem: msgspec.DecodeError, place: Callable[[int], int]) -> msgspec.DecodeError:
-    message = _BYTE.sub(lambda found: f"(byte {place(int(found[1]))})", str(problem))
+def _moved(problem: msgspec.DecodeError, position: Callable[[int], int]) -> msgspec.DecodeError:
+    """Returns the error with another byte position."""
+    message = _BYTE.sub(lambda found: f"(byte {position(int(found[1]))})", str(problem))
     return problem.__class__(message)
 
 
 def long_strings(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields where each string longer than a slice begins and ends, quotes included. A string
-    without an end is none.
+    """Yields where each string that is longer than a slice begins and ends, quotes included. A
+    string that is not closed is left out.
     """
     start, size = 0, len(data)
     while start < size:
@@ -251,8 +247,8 @@ def long_strings(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def end_of_string(data: bytes, start: int) -> int:
-    """Returns the place behind the string that starts here; one behind the end of all, if the
-    string has no end."""
+    """Returns the position after the string that begins at `start`; `len(data) + 1` if it is not
+    closed."""
     position, size, step = start + 1, len(data), 256
     while position < size:
         end = position + step
@@ -267,7 +263,7 @@ def end_of_string(data: bytes, start: int) -> int:
             if quote >= 0:
                 return position + quote + 1
             position += len(masked)
-            if masked.endswith(b"\\") and position < size:  # what it escapes comes next
+            if masked.endswith(b"\\") and position < size:  # the escaped character comes next
                 position -= 1
         step = SLICE
     return size + 1
@@ -282,12 +278,12 @@ def write(value: object) -> bytes:
 
 
 def pieces(value: object) -> list[bytes]:
-    """Returns the same in pieces, for whoever joins them with others."""
+    """Returns what `write` returns, in pieces, for callers that join them with others."""
     long: list[list[bytes]] = []
     outline = _outlined(value, long)
     if not long:
         return [_encode(value)]
-    # No JSON has a NUL: what stands between two is the number of a long value.
+    # JSON contains no NUL: between two of them is the number of a long string.
     found: list[bytes] = []
     for number, piece in enumerate(_encode(outline).split(b"\0")):
         found += long[int(piece)] if number % 2 else (piece,)
@@ -295,10 +291,13 @@ def pieces(value: object) -> list[bytes]:
 
 
 def _outlined(value: object, long: list[list[bytes]]) -> object:
-    """Returns the value, or a copy that has marks for its long strings, which go to `long`."""
+    """Returns the value, or a copy with marks for its long strings, which are added to `long`."""
     match value:
         case str():
-            return _mark(_written(value), long) if len(value) > SLICE else value
+            if len(value) <= SLICE:
+                return value
+            slices = [value[at : at + SLICE] for at in range(0, len(value), SLICE)]
+            return _mark([b'"', *(_encode(one)[1:-1] for one in slices), b'"'], long)
         case Raw():
             return _mark([bytes(value)], long) if len(value) > SLICE else value
         case msgspec.Struct():
@@ -324,8 +323,3 @@ def _outlined(value: object, long: list[list[bytes]]) -> object:
 def _mark(pieces: list[bytes], long: list[list[bytes]]) -> Raw:
     long.append(pieces)
     return Raw(b"\0%d\0" % (len(long) - 1))
-
-
-def _written(text: str) -> list[bytes]:
-    slices = range(0, len(text), SLICE)
-    return [b'"', *(_encode(text[at : at + SLICE])[1:-1] for at in slices), b'"']

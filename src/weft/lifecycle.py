@@ -170,11 +170,6 @@ def event_of(part: Part) -> Event:
     return part.__class__
 
 
-def parses(text: str) -> bool:
-    """Whether this is one whole JSON value."""
-    return is_json(text)
-
-
 def meaning(text: str) -> tuple[str, Code | None]:
     """What argument text means, and how it is odd: blank and null are no arguments, an object
     inside a string is that object.
@@ -187,7 +182,7 @@ def meaning(text: str) -> tuple[str, Code | None]:
 
 def settled(text: str) -> bool:
     """Whether argument text is JSON and means what it says."""
-    return parses(text) and meaning(text)[1] is None
+    return is_json(text) and meaning(text)[1] is None
 
 
 class Hold:
@@ -260,7 +255,19 @@ class Lifecycle:
             law = 3 if family == "tool" else 2
             event = event_of(part)
             self.states[family, part.id] = self._step(family, state, part, event, law, found)
-        self._remember(part)
+        self.due = None
+        match part:
+            case ToolParamsStart():
+                self.starts[part.id] = part
+            case ToolCall(invalid=None, provider_executed=False):
+                self.dispatchable = True
+            case ToolParamsDelta(id=call, delta=delta):
+                if self.json(call) and call not in self._begun and Hold().feed(delta):
+                    self.due = (ToolParamsEnd, call)
+                self._begun.add(call)
+            case ToolParamsEnd(id=call):
+                if self.json(call) and not settled(self.joined(call)):
+                    self.due = (ToolCall, call)
         return found
 
     def finish(self) -> list[Violation]:
@@ -285,21 +292,6 @@ class Lifecycle:
         message = f"{part.type} while {family} is {state.value}: expected {legal}"
         found.append(Violation(law, self._at, message))
         return state
-
-    def _remember(self, part: Part) -> None:
-        self.due = None
-        match part:
-            case ToolParamsStart():
-                self.starts[part.id] = part
-            case ToolCall(invalid=None, provider_executed=False):
-                self.dispatchable = True
-            case ToolParamsDelta(id=call, delta=delta):
-                if self.json(call) and call not in self._begun and Hold().feed(delta):
-                    self.due = (ToolParamsEnd, call)
-                self._begun.add(call)
-            case ToolParamsEnd(id=call):
-                if self.json(call) and not settled(self.joined(call)):
-                    self.due = (ToolCall, call)
 
     def json(self, call: str) -> bool:
         return call not in self.starts or self.starts[call].format == "json"

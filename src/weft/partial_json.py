@@ -2,7 +2,7 @@
 
 A `Scan` follows JSON text piece by piece and tells at any point whether the text is *finished*
 (a whole object or array, so nothing legitimate can follow) and whether it is still *viable*
-(could become valid JSON). It reads each character once, however often it is asked; members of
+(could become valid JSON). It reads each character once, however often these are read; members of
 objects and arrays that are whole are skipped by regular expressions, many at a time.
 """
 
@@ -52,7 +52,7 @@ _HIGH = re.compile("[\ud800-\udbff]\\Z")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-class _At(IntEnum):
+class _ScanState(IntEnum):
     """Where a scan stands: what the next character may be."""
 
     VALUE = 0
@@ -78,21 +78,26 @@ class _At(IntEnum):
     BROKEN = 20
 
 
-_NUMBER: dict[_At, tuple[tuple[frozenset[str], _At], ...]] = {
-    _At.MINUS: ((frozenset("0"), _At.ZERO), (_DIGITS, _At.INTEGER)),
-    _At.ZERO: ((frozenset("."), _At.POINT), (frozenset("eE"), _At.EXPONENT)),
-    _At.INTEGER: (
-        (_DIGITS, _At.INTEGER),
-        (frozenset("."), _At.POINT),
-        (frozenset("eE"), _At.EXPONENT),
+_NUMBER: dict[_ScanState, tuple[tuple[frozenset[str], _ScanState], ...]] = {
+    _ScanState.MINUS: ((frozenset("0"), _ScanState.ZERO), (_DIGITS, _ScanState.INTEGER)),
+    _ScanState.ZERO: ((frozenset("."), _ScanState.POINT), (frozenset("eE"), _ScanState.EXPONENT)),
+    _ScanState.INTEGER: (
+        (_DIGITS, _ScanState.INTEGER),
+        (frozenset("."), _ScanState.POINT),
+        (frozenset("eE"), _ScanState.EXPONENT),
     ),
-    _At.POINT: ((_DIGITS, _At.FRACTION),),
-    _At.FRACTION: ((_DIGITS, _At.FRACTION), (frozenset("eE"), _At.EXPONENT)),
-    _At.EXPONENT: ((frozenset("+-"), _At.EXPONENT_SIGN), (_DIGITS, _At.EXPONENT_DIGITS)),
-    _At.EXPONENT_SIGN: ((_DIGITS, _At.EXPONENT_DIGITS),),
-    _At.EXPONENT_DIGITS: ((_DIGITS, _At.EXPONENT_DIGITS),),
+    _ScanState.POINT: ((_DIGITS, _ScanState.FRACTION),),
+    _ScanState.FRACTION: ((_DIGITS, _ScanState.FRACTION), (frozenset("eE"), _ScanState.EXPONENT)),
+    _ScanState.EXPONENT: (
+        (frozenset("+-"), _ScanState.EXPONENT_SIGN),
+        (_DIGITS, _ScanState.EXPONENT_DIGITS),
+    ),
+    _ScanState.EXPONENT_SIGN: ((_DIGITS, _ScanState.EXPONENT_DIGITS),),
+    _ScanState.EXPONENT_DIGITS: ((_DIGITS, _ScanState.EXPONENT_DIGITS),),
 }
-_NUMBER_MAY_END = frozenset({_At.ZERO, _At.INTEGER, _At.FRACTION, _At.EXPONENT_DIGITS})
+_NUMBER_MAY_END = frozenset(
+    {_ScanState.ZERO, _ScanState.INTEGER, _ScanState.FRACTION, _ScanState.EXPONENT_DIGITS}
+)
 
 
 class Scan:
@@ -101,7 +106,7 @@ class Scan:
     __slots__ = ("_at", "_left", "_stack", "_top", "_word")
 
     def __init__(self) -> None:
-        self._at = _At.VALUE
+        self._at = _ScanState.VALUE
         self._stack = bytearray()
         self._top = ""
         self._word = ""
@@ -109,11 +114,11 @@ class Scan:
 
     @property
     def finished(self) -> bool:
-        return self._at is _At.DONE and self._top in "{["
+        return self._at is _ScanState.DONE and self._top in "{["
 
     @property
     def viable(self) -> bool:
-        return self._at is not _At.BROKEN
+        return self._at is not _ScanState.BROKEN
 
     def fork(self) -> "Scan":
         """Returns a scan at the same place, to look ahead with."""
@@ -127,18 +132,25 @@ class Scan:
 
     def feed(self, text: str) -> None:
         position, length = 0, len(text)
-        while position < length and self._at is not _At.BROKEN:
+        while position < length and self._at is not _ScanState.BROKEN:
             if length - position > _SHORTEST and (skipped := self._skip(text, position)):
                 position = skipped
-            elif self._at is _At.STRING:
+            elif self._at is _ScanState.STRING:
                 end = position + _SLICE
                 position = _IN_STRING.match(text, position, end).end()  # type: ignore[union-attr]
                 if position < length and position != end:
-                    self._in_string(text[position])
+                    if text[position] == "\\":
+                        self._at = _ScanState.ESCAPE
+                    elif text[position] != '"':
+                        self._at = _ScanState.BROKEN
+                    elif self._word == "key":
+                        self._at = _ScanState.COLON
+                    else:
+                        self._value_ended()
                     position += 1
             elif self._at in _NUMBER:
                 position += self._in_number(text[position])
-            elif _At.ESCAPE <= self._at <= _At.LITERAL:
+            elif _ScanState.ESCAPE <= self._at <= _ScanState.LITERAL:
                 self._in_word(text[position])
                 position += 1
             else:
@@ -152,52 +164,38 @@ class Scan:
         colon; returns where they end, or 0 if there are none.
         """
         end = position + _SLICE
-        if self._at is _At.KEY or self._at is _At.FIRST_KEY:
+        if self._at is _ScanState.KEY or self._at is _ScanState.FIRST_KEY:
             if found := _MEMBERS.match(text, position, end):
-                self._at = _At.KEY
+                self._at = _ScanState.KEY
             elif found := _NAMED.match(text, position, end):
-                self._at = _At.VALUE
+                self._at = _ScanState.VALUE
             return found.end() if found else 0
-        in_array = self._at is _At.VALUE and self._stack[-1:] == b"["
-        if in_array or self._at is _At.FIRST_ELEMENT:
+        in_array = self._at is _ScanState.VALUE and self._stack[-1:] == b"["
+        if in_array or self._at is _ScanState.FIRST_ELEMENT:
             if found := _ELEMENTS.match(text, position, end):
-                self._at = _At.VALUE
+                self._at = _ScanState.VALUE
             return found.end() if found else 0
         return 0
 
-    def _in_string(self, character: str) -> None:
-        if character == '"':
-            self._close_string()
-        elif character == "\\":
-            self._at = _At.ESCAPE
-        else:
-            self._at = _At.BROKEN
-
-    def _close_string(self) -> None:
-        if self._word == "key":
-            self._at = _At.COLON
-        else:
-            self._value_ended()
-
     def _in_word(self, character: str) -> None:
         """An escape, its hex digits, or the rest of true, false, null."""
-        if self._at is _At.LITERAL:
+        if self._at is _ScanState.LITERAL:
             if not self._word.startswith(character):
-                self._at = _At.BROKEN
+                self._at = _ScanState.BROKEN
                 return
             self._word = self._word[1:]
             if not self._word:
                 self._value_ended()
-        elif self._at is _At.HEX:
+        elif self._at is _ScanState.HEX:
             self._left -= 1
             if character not in _HEX:
-                self._at = _At.BROKEN
+                self._at = _ScanState.BROKEN
             elif not self._left:
-                self._at = _At.STRING
+                self._at = _ScanState.STRING
         elif character == "u":
-            self._at, self._left = _At.HEX, 4
+            self._at, self._left = _ScanState.HEX, 4
         else:
-            self._at = _At.STRING if character in '"\\/bfnrt' else _At.BROKEN
+            self._at = _ScanState.STRING if character in '"\\/bfnrt' else _ScanState.BROKEN
 
     def _in_number(self, character: str) -> int:
         """Returns how many characters were used: none when the number ended before this one."""
@@ -208,51 +206,51 @@ class Scan:
         if self._at in _NUMBER_MAY_END:
             self._value_ended()
             return 0
-        self._at = _At.BROKEN
+        self._at = _ScanState.BROKEN
         return 1
 
     def _between(self, character: str) -> None:
         """A character between tokens."""
         match self._at:
-            case _At.VALUE:
+            case _ScanState.VALUE:
                 self._value_begins(character)
-            case _At.FIRST_ELEMENT:
+            case _ScanState.FIRST_ELEMENT:
                 self._close() if character == "]" else self._value_begins(character)
-            case _At.FIRST_KEY if character == "}":
+            case _ScanState.FIRST_KEY if character == "}":
                 self._close()
-            case _At.FIRST_KEY | _At.KEY if character == '"':
-                self._at, self._word = _At.STRING, "key"
-            case _At.COLON if character == ":":
-                self._at = _At.VALUE
-            case _At.AFTER_MEMBER if character in ",}":
-                self._at = _At.KEY
+            case _ScanState.FIRST_KEY | _ScanState.KEY if character == '"':
+                self._at, self._word = _ScanState.STRING, "key"
+            case _ScanState.COLON if character == ":":
+                self._at = _ScanState.VALUE
+            case _ScanState.AFTER_MEMBER if character in ",}":
+                self._at = _ScanState.KEY
                 if character == "}":
                     self._close()
-            case _At.AFTER_ELEMENT if character in ",]":
-                self._at = _At.VALUE
+            case _ScanState.AFTER_ELEMENT if character in ",]":
+                self._at = _ScanState.VALUE
                 if character == "]":
                     self._close()
             case _:
-                self._at = _At.BROKEN
+                self._at = _ScanState.BROKEN
 
     def _value_begins(self, character: str) -> None:
         self._top = self._top or character
         if character == "{":
             self._stack.append(ord("{"))
-            self._at = _At.FIRST_KEY
+            self._at = _ScanState.FIRST_KEY
         elif character == "[":
             self._stack.append(ord("["))
-            self._at = _At.FIRST_ELEMENT
+            self._at = _ScanState.FIRST_ELEMENT
         elif character == '"':
-            self._at, self._word = _At.STRING, ""
+            self._at, self._word = _ScanState.STRING, ""
         elif character in _LITERALS:
-            self._at, self._word = _At.LITERAL, _LITERALS[character]
+            self._at, self._word = _ScanState.LITERAL, _LITERALS[character]
         elif character == "-":
-            self._at = _At.MINUS
+            self._at = _ScanState.MINUS
         elif character in _DIGITS:
-            self._at = _At.ZERO if character == "0" else _At.INTEGER
+            self._at = _ScanState.ZERO if character == "0" else _ScanState.INTEGER
         else:
-            self._at = _At.BROKEN
+            self._at = _ScanState.BROKEN
 
     def _close(self) -> None:
         self._stack.pop()
@@ -260,10 +258,10 @@ class Scan:
 
     def _value_ended(self) -> None:
         if not self._stack:
-            self._at = _At.DONE
+            self._at = _ScanState.DONE
         else:
             inside_object = self._stack[-1] == ord("{")
-            self._at = _At.AFTER_MEMBER if inside_object else _At.AFTER_ELEMENT
+            self._at = _ScanState.AFTER_MEMBER if inside_object else _ScanState.AFTER_ELEMENT
 
 
 def parse(text: str | bytes) -> object:
@@ -275,12 +273,16 @@ def parse(text: str | bytes) -> object:
         return msgspec.json.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    except ValueError:
-        return _parse_slowly(text)
+    except ValueError:  # perhaps for a lone surrogate
+        pass
+    try:
+        return mended(json.loads(text, parse_constant=_refuse, parse_float=_finite))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def is_json(text: str) -> bool:
-    """Whether `parse` takes it; no value is made of it, if that can be told without."""
+    """Whether `parse` accepts it. Mostly this is known without making a value of it."""
     try:
         _raw(text)
     except RecursionError:
@@ -304,13 +306,6 @@ def _may_be_infinite(text: str) -> bool:
         if before[-1:] in ("", "[", ":", ",", " ", "\t", "\n", "\r"):  # in a string, nearly never
             return True
     return any(text[start : start + 99].isdigit() for start in range(0, len(text), 99))
-
-
-def _parse_slowly(text: str | bytes) -> object:
-    try:
-        return mended(json.loads(text, parse_constant=_refuse, parse_float=_finite))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def _refuse(constant: str) -> NoReturn:

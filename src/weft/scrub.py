@@ -9,7 +9,7 @@ MARK = "***"
 
 
 class Secret:
-    """A text that prints as `***`. Only `reveal` tells it."""
+    """A text that prints as `***`. `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -55,23 +55,17 @@ _BEHIND = re.compile(
 
 
 class Scrubber:
-    """Replaces every secret it was told of, however it is escaped, and what looks like one."""
+    """Replaces every known secret, however it is escaped, and what looks like one."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
-        told = {form for one in secrets for form in _forms(one.reveal())} - {""}
-        known = sorted(told, key=len, reverse=True)
+        forms: set[str] = set()
+        for text in (one.reveal() for one in secrets):
+            forms |= {text, json.dumps(text)[1:-1], quote(text, safe="")}  # as JSON, in a URL
+        known = sorted(forms - {""}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def __call__(self, text: str) -> str:
         if self._known is not None:
             text = self._known.sub(MARK, text)
-        return _BEHIND.sub(_kept, _TOKENS.sub(MARK, text))
-
-
-def _forms(text: str) -> tuple[str, ...]:
-    """A secret as it is, in JSON, and in an address."""
-    return (text, json.dumps(text)[1:-1], quote(text, safe=""))
-
-
-def _kept(match: re.Match[str]) -> str:
-    return (match[1] or match[2]) + MARK
+        text = _TOKENS.sub(MARK, text)
+        return _BEHIND.sub(lambda match: (match[1] or match[2]) + MARK, text)

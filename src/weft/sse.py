@@ -137,7 +137,10 @@ class FrameReader:
                 lines[0] = self._tail_with(lines[0])
             self._lines(lines, out)
             if rest:
-                self._keep_tail(rest)
+                self._tail.append(rest)
+                self._tail_size += len(rest)
+                if self._tail_size > self._limit:
+                    raise self._too_large("line")
         except TooLarge as failure:
             self._failure, self._form = failure, _Form.DEAD
             self._fresh = False
@@ -197,12 +200,6 @@ class FrameReader:
         self._tail.clear()
         self._tail_size = 0
         return whole
-
-    def _keep_tail(self, piece: bytes) -> None:
-        self._tail.append(piece)
-        self._tail_size += len(piece)
-        if self._tail_size > self._limit:
-            raise self._too_large("line")
 
     def _too_large(self, what: str) -> TooLarge:
         return TooLarge(what, self._limit, offset=self._offset, event=self._number)
@@ -296,21 +293,18 @@ class FrameReader:
                 self._dispatch(out, cut=False)
             self._event, self._id = "", None
         else:
-            self._field(line, out)
-
-    def _field(self, line: bytes, out: list[Frame]) -> None:
-        name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"event":
-            self._event = "" if value == b"message" else value.decode("utf-8", "replace")
-        elif name == b"id":
-            self._id = value.decode("utf-8", "replace") or None
-        elif name == b"error" and value.strip():
-            self._event = "error"
-            self._add(value.strip())
-        elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
-            self._form = _Form.JSON
-            self._json_line(line, out)
+            name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"event":
+                self._event = "" if value == b"message" else value.decode("utf-8", "replace")
+            elif name == b"id":
+                self._id = value.decode("utf-8", "replace") or None
+            elif name == b"error" and value.strip():
+                self._event = "error"
+                self._add(value.strip())
+            elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
+                self._form = _Form.JSON
+                self._json_line(line, out)
 
     def _add(self, value: bytes) -> None:
         if not self._data:

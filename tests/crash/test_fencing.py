@@ -207,7 +207,7 @@ def test_a_frozen_gateway_sends_no_end_that_the_store_does_not_have(
             one.judge()
             one.close()
         assert {stored(made)[id].status for id in running} == {"failed"}
-        until(lambda: "held this one for dead" in here.stderr, "the log")
+        until(lambda: "another server took over" in here.stderr, "the log")
         for server in (here, there):
             assert answered(made, server)["status"] == "completed"
         verified(made)

@@ -29,7 +29,7 @@ from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, Upstream
 from tests.faults.upstream import chunk as piece
 from tests.faults.world import until
 from tests.stores import KINDS, Kind, entry
-from weft.gateway.sessions import RECOVERIES
+from weft.gateway.sessions import MAX_RECOVERIES
 from weft.relay.log import pack
 from weft.sse import Event
 from weft.store.records import Block
@@ -183,7 +183,7 @@ def test_a_response_that_cannot_be_recovered_is_given_up_and_blocks_no_other(
         found = made.database.entry("resp_1")
         assert found is not None
         assert b"could not be read" in (found.record or b"")
-    assert running.stderr.count("response resp_1 could not be recovered") == RECOVERIES
+    assert running.stderr.count("cannot recover response resp_1") == MAX_RECOVERIES
 
 
 def test_an_upstream_with_statuses_of_its_own_is_stored_all_the_same(

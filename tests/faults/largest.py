@@ -332,7 +332,8 @@ def watched(folder: Path, upstream: Upstream, *, stores: bool = False) -> Iterat
     limits = "[server.limits]\nmemory = 2_000_000_000\n"  # two of the largest at a time
     store = "[store]\npersist = 'all'\n" if stores else "[store]\nenabled = false\n"
     settings = limits + store + demo + places(upstream.url)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
     command = (sys.executable, "-m", "tests.faults.watched")
     with gateway(settings, folder, environment=environment, command=command) as running:
         made = Watch(int(running.url.rpartition(":")[2]))

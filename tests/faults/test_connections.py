@@ -16,7 +16,7 @@ from tests.faults.upstream import Upstream
 from tests.faults.world import World, places, until, world
 from tests.gateway_process import gateway
 from tests.raw_http import Answer, Client
-from weft.gateway.descriptors import RESERVE, Descriptors
+from weft.gateway.descriptors import RESERVE, FileDescriptors
 from weft.gateway.server import SPARE_DESCRIPTORS
 
 KEY = "Alice-0123456789abcdef-Planted"
@@ -150,7 +150,7 @@ def test_without_keys_those_who_say_nothing_make_room_for_those_who_ask(
 
 # Descriptors
 
-SHORT, ENOUGH = "out of file descriptors", "there are enough file descriptors again"
+SHORT, ENOUGH = "out of file descriptors", "file descriptors are available again"
 
 
 def cpu(pid: int) -> float:
@@ -229,4 +229,4 @@ def test_idle_connections_make_room_when_descriptors_run_out(
 @pytest.mark.parametrize("number", [RESERVE - 1, RESERVE, 2 * RESERVE])
 def test_the_last_descriptors_are_kept(number: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert Descriptors().take(limit - 1 - number) is (number >= RESERVE)
+    assert FileDescriptors().allow(limit - 1 - number) is (number >= RESERVE)

@@ -155,12 +155,12 @@ def every_cut(world: World, client: DialectName, upstream: str, cuts: range) -> 
     size = len(b"".join(data))
     end = len(b"".join(data[: TELLS_WHY[upstream] + 1])) - 2
     whole = world.upstream.script(cut_script(upstream, size + size % 2))
-    good = frames(world.ask(client, f"{upstream}/{whole}", True).body)
+    # The script has one id: stored twice, it would be told under another.
+    more = {"store": False} if client == upstream == "openai-responses" else {}
+    good = frames(world.ask(client, f"{upstream}/{whole}", True, **more).body)
     with world.client() as connection:
         for cut in cuts:
             model = world.upstream.script(cut_script(upstream, cut))
-            more = {"store": False} if client == upstream == "openai-responses" else {}
-            # The script has one id: stored twice, it would be told under another.
             connection.send(question(client, f"{upstream}/{model}", True, **more))
             reworded = client == upstream and lacks_its_blank_line(upstream, cut)
             judge(connection.answer(), good, client, cut, end, reworded)

@@ -25,7 +25,7 @@ from tests.faults.wires import (
 )
 from tests.faults.world import World, places, until, world
 from tests.raw_http import Answer
-from weft.gateway.settings import Limits
+from weft.gateway.settings import LimitSettings
 
 SMALL = {
     "body": 3000,
@@ -43,15 +43,15 @@ SMALL = {
 ELSEWHERE = {
     "values": "test_bodies.test_the_number_of_all_values_has_a_limit",
     "memory": "faults.test_memory.test_a_body_that_never_fits_is_too_large",
-    "connections": "test_protocol.test_above_the_limit_of_connections_a_new_one_is_refused_until_"
-    "one_leaves",
+    "connections": "test_http_protocol.test_above_the_limit_of_connections_a_new_one_is_refused_"
+    "until_one_leaves",
     "connections_without_key": "faults.test_connections.test_above_its_limit_the_oldest_connection_"
     "without_a_key_makes_room",
     "duration": "faults.test_silence.test_an_answer_over_the_limit_of_time_ends_with_an_error",
-    "head_time": "test_protocol.test_a_further_request_has_its_own_time",
-    "body_time": "test_protocol.test_who_says_nothing_or_too_little_is_refused_in_time_and_others_"
-    "are_served",
-    "body_rate": "test_protocol.test_a_body_that_keeps_its_rate_may_take_long",
+    "head_time": "test_http_protocol.test_a_further_request_has_its_own_time",
+    "body_time": "test_http_protocol.test_who_says_nothing_or_too_little_is_refused_in_time_and_"
+    "others_are_served",
+    "body_rate": "test_http_protocol.test_a_body_that_keeps_its_rate_may_take_long",
     "stalled": "faults.test_client_faults.test_who_does_not_read_is_dropped_and_its_upstream_"
     "is_read_no_further",
     "buffer": "faults.test_client_faults.test_a_buffer_that_is_large_enough_takes_all_of_it",
@@ -62,7 +62,7 @@ ELSEWHERE = {
 
 
 def test_every_limit_has_a_test() -> None:
-    assert {*SMALL, *ELSEWHERE} == set(Limits.__struct_fields__)
+    assert {*SMALL, *ELSEWHERE} == set(LimitSettings.__struct_fields__)
     for name in ELSEWHERE.values():
         module, _, function = name.rpartition(".")
         assert hasattr(import_module(f"tests.{module}"), function), name

@@ -26,7 +26,13 @@ from tests.faults.wires import (
 )
 from tests.faults.world import World, places, until, world
 from tests.raw_http import Client
-from weft.gateway.memory import PLAIN, WIDE, Memory, is_plain, weight
+from weft.gateway.memory import (
+    ASCII_FACTOR,
+    UNICODE_FACTOR,
+    MemoryBudget,
+    is_ascii_json,
+    message_cost,
+)
 
 clients = pytest.mark.parametrize("client", DIALECTS)
 codings = pytest.mark.parametrize("coding", ["length", "chunked"])
@@ -75,7 +81,7 @@ def test_a_body_that_fits_is_read_and_one_over_that_is_told_to_come_again(
     narrow: World, client: str, coding: str
 ) -> None:
     taken = 10_000
-    fits = SIZE // PLAIN - taken
+    fits = SIZE // ASCII_FACTOR - taken
     until(lambda: narrow.open == 0, "earlier ones to be over")
     connection, hold = held(narrow, taken)
     assert status(narrow, client, coding, lambda model: padded(client, model, fits)) == 200
@@ -89,7 +95,7 @@ def test_a_body_that_fits_is_read_and_one_over_that_is_told_to_come_again(
 @clients
 @codings
 def test_a_body_that_never_fits_is_too_large(narrow: World, client: str, coding: str) -> None:
-    fits = SIZE // PLAIN
+    fits = SIZE // ASCII_FACTOR
     assert status(narrow, client, coding, lambda model: padded(client, model, fits)) == 200
     assert status(narrow, client, coding, lambda model: padded(client, model, fits + 1)) == 413
 
@@ -100,7 +106,7 @@ def test_a_body_that_never_fits_is_too_large(narrow: World, client: str, coding:
 def test_text_that_is_not_ascii_counts_more(
     narrow: World, client: str, coding: str, spelled: bytes
 ) -> None:
-    fits = SIZE // WIDE
+    fits = SIZE // UNICODE_FACTOR
 
     def body(model: str, size: int) -> bytes:
         made = body_of(client, model, False).replace(b'"hi"', b'"' + spelled + b'"')
@@ -113,7 +119,7 @@ def test_text_that_is_not_ascii_counts_more(
 def test_what_runs_in_the_background_takes_memory_until_it_is_over(narrow: World) -> None:
     said, hold = SPEECHES[CHAT], Hold()
     model = f"{CHAT}/{narrow.upstream.script((hold, answer(said.body)))}"
-    size = SIZE // PLAIN
+    size = SIZE // ASCII_FACTOR
     more = {"background": True, "store": True}
     made = body_of(RESPONSES, model, False, **more)
     with narrow.client() as connection:
@@ -130,7 +136,7 @@ def test_what_runs_in_the_background_takes_memory_until_it_is_over(narrow: World
 def test_a_client_that_leaves_inside_its_body_gives_its_memory_back(
     narrow: World, coding: str
 ) -> None:
-    body = padded(CHAT, f"{CHAT}/m", SIZE // PLAIN)
+    body = padded(CHAT, f"{CHAT}/m", SIZE // ASCII_FACTOR)
     whole = sent(coding, path_of(CHAT, "", False), body)
     for _ in range(5):
         with narrow.client() as connection:
@@ -159,23 +165,25 @@ def test_messages_count_from_their_first_byte_until_they_are_answered(narrow: Wo
     first = narrow.upstream.script([STREAM, *map(chunk, said.head), hold, *map(chunk, said.end)])
     until(lambda: narrow.open == 0, "earlier ones to be over")
     with dialled(narrow) as socket:
-        socket.send(create(f"{CHAT}/{first}", SIZE // PLAIN // 2))
+        socket.send(create(f"{CHAT}/{first}", SIZE // ASCII_FACTOR // 2))
         hold.here()
         with dialled(narrow) as other:
-            other.send(create(f"{CHAT}/m", SIZE // PLAIN // 2 + 1))
+            other.send(create(f"{CHAT}/m", SIZE // ASCII_FACTOR // 2 + 1))
             with pytest.raises(ConnectionClosed) as caught:
                 other.recv(10)
             assert caught.value.rcvd is not None
             assert caught.value.rcvd.code == 1013
-        size = SIZE // PLAIN // 2 - 1000
+        size = SIZE // ASCII_FACTOR // 2 - 1000
         assert status(narrow, CHAT, "length", lambda model: padded(CHAT, model, size)) == 200
         hold.release()
         until(lambda: narrow.open == 0, "the first to be over")
-        socket.send(create(f"{CHAT}/{first}", SIZE // PLAIN - 100))
+        socket.send(create(f"{CHAT}/{first}", SIZE // ASCII_FACTOR - 100))
         while '"response.completed"' not in str(socket.recv(10)):
             pass
     until(
-        lambda: status(narrow, CHAT, "length", lambda m: padded(CHAT, m, SIZE // PLAIN)) == 200,
+        lambda: (
+            status(narrow, CHAT, "length", lambda m: padded(CHAT, m, SIZE // ASCII_FACTOR)) == 200
+        ),
         "the memory to be free",
     )
 
@@ -194,19 +202,21 @@ def test_what_a_socket_remembers_counts_and_is_forgotten_where_there_is_no_room(
     """A response that was remembered can be gone on from."""
     until(lambda: narrow.open == 0, "earlier ones to be over")
     model = f"{CHAT}/{narrow.upstream.script([answer(SPEECHES[CHAT].body)])}"
-    size = SIZE // PLAIN // 4
+    size = SIZE // ASCII_FACTOR // 4
     with dialled(narrow) as socket:
         asked = json.loads(create(model, 0)) | {"input": "x" * size}
         socket.send(json.dumps(asked))
         first = finished(socket)
-        fits = SIZE // PLAIN - size // PLAIN - 200
+        fits = SIZE // ASCII_FACTOR - size // ASCII_FACTOR - 200
         assert status(narrow, CHAT, "length", lambda m: padded(CHAT, m, fits)) == 200
         assert status(narrow, CHAT, "length", lambda m: padded(CHAT, m, fits + 200)) == 503
         more = json.loads(create(model, 0)) | {"previous_response_id": first}
         socket.send(json.dumps(more))
         assert finished(socket).startswith("resp_")
     until(lambda: narrow.open == 0, "the socket to be closed")
-    all_but_this = SIZE // PLAIN - len(json.dumps(asked)) - 20  # the head of a frame counts, too
+    all_but_this = (
+        SIZE // ASCII_FACTOR - len(json.dumps(asked)) - 20
+    )  # the head of a frame counts, too
     with dialled(narrow) as socket, held(narrow, all_but_this)[0]:
         socket.send(json.dumps(asked))
         first = finished(socket)
@@ -297,7 +307,7 @@ def test_many_large_bodies_at_once_stay_below_the_limit(
 
 
 def test_a_reservation_lasts_until_its_last_holder_released_it() -> None:
-    memory = Memory(10)
+    memory = MemoryBudget(10)
     one, two = memory.reservation(), memory.reservation()
     assert one.resize(10)
     assert not two.resize(1)
@@ -313,8 +323,8 @@ def test_a_reservation_lasts_until_its_last_holder_released_it() -> None:
     [(b'{"a": "b\\n"}', True), ("é".encode(), False), (rb"\u0041", False), (b"a\\", False)],
 )
 def test_what_may_be_wide_once_it_is_read_is_not_plain(piece: bytes, plain: bool) -> None:
-    assert is_plain(piece) is plain
+    assert is_ascii_json(piece) is plain
 
 
 def test_a_message_weighs_by_its_characters() -> None:
-    assert (weight("abc"), weight("abé")) == (3 * PLAIN, 3 * WIDE)
+    assert (message_cost("abc"), message_cost("abé")) == (3 * ASCII_FACTOR, 3 * UNICODE_FACTOR)

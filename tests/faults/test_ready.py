@@ -15,7 +15,7 @@ import pytest
 from tests.faults.upstream import Upstream
 from tests.faults.world import World, places, until
 from tests.gateway_process import gateway
-from weft.gateway.app import LEAST_DISK, Gateway, disk_of, free_bytes
+from weft.gateway.app import MIN_FREE_DISK, Gateway, disk_of, free_bytes
 from weft.gateway.settings import load
 
 
@@ -56,7 +56,7 @@ def test_it_is_not_ready_while_the_store_takes_no_writes(
         made = World(running, faulty)
         assert ready(made) == (200, "")
         with trouble(made, tmp_path):
-            until(lambda: ready(made) == (503, f"the store takes no writes: {kind}"), kind, 60)
+            until(lambda: ready(made) == (503, f"the store accepts no writes: {kind}"), kind, 60)
             assert made.get("/health").status == 200
         until(lambda: ready(made) == (200, ""), "it to be ready", 60)
 
@@ -84,7 +84,7 @@ def test_the_disk_is_that_of_the_folder_of_the_store(tmp_path: Path) -> None:
     assert disk_of(f"sqlite:///{tmp_path}/weft.db") == tmp_path
     assert disk_of("sqlite:///weft.db") == Path()
     assert disk_of("postgresql://a/b") is None
-    assert free_bytes(tmp_path) > LEAST_DISK
+    assert free_bytes(tmp_path) > MIN_FREE_DISK
     assert free_bytes(Path("/proc")) == 0
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from weft.gateway.app import Gateway
-from weft.gateway.protocol import DoorLimits
+from weft.gateway.http_protocol import ConnectionLimits
 from weft.gateway.server import serve
 from weft.gateway.settings import load
 
@@ -116,7 +116,7 @@ class Watched:
 
     def __init__(self, inner: Gateway) -> None:
         self._inner = inner
-        self.drain, self.cut = inner.drain, inner.cut
+        self.drain, self.abort = inner.drain, inner.abort
         self._sampler: Sampler | None = None
 
     @property
@@ -146,8 +146,13 @@ def main() -> int:
     parser.add_argument("--port", type=int)
     given = parser.parse_args()
     settings = load(given.config, {})
-    door = DoorLimits(memory=settings.server.limits.memory)
-    return serve(lambda: Watched(Gateway(settings)), host=given.host, port=given.port, limits=door)
+    connection_limits = ConnectionLimits(memory=settings.server.limits.memory)
+    return serve(
+        lambda: Watched(Gateway(settings)),
+        host=given.host,
+        port=given.port,
+        limits=connection_limits,
+    )
 
 
 if __name__ == "__main__":

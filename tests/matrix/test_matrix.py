@@ -9,7 +9,7 @@ from tests.matrix.run import cell, decoded
 from tests.matrix.scenarios import CAPTURES, PAIRS, SCENARIOS
 from weft.assembler import Assembler
 from weft.check import examine
-from weft.check.rulebook import RULES
+from weft.check.rules import rule
 from weft.dialects import DIALECTS, DialectName
 from weft.lifecycle import violations
 
@@ -19,7 +19,7 @@ CELLS = pytest.mark.parametrize(("scenario", "one", "other"), PAIRS)
 @CELLS
 def test_what_is_written_passes_the_checker(scenario: str, one: str, other: DialectName) -> None:
     report = examine(cell(scenario, one, other).raw, other)
-    assert [found for found in report.findings if RULES[found.code].severity != "note"] == []
+    assert [found for found in report.findings if rule(found.code).severity != "note"] == []
     assert report.responses == 1
 
 

@@ -1,6 +1,6 @@
 """The checker of captured streams: which rules of their wire they break, and where."""
 
-from weft.check.engine import Report, check, examine
-from weft.check.verdict import Verdict
+from weft.check.checker import Report, check, examine
+from weft.check.clients import Verdict
 
 __all__ = ["Report", "Verdict", "check", "examine"]

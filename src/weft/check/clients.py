@@ -1,20 +1,93 @@
-"""What known clients make of a stream that breaks a rule: raise, lose, double, hang or ignore.
+"""What known clients make of a stream that breaks a rule, from `clients.toml`.
 
-What nobody has seen has no row: no row is no promise.
+What nobody has seen has no verdict: no verdict is no promise.
 """
 
-from weft.check.executed import EXECUTED
-from weft.check.recorded import RECORDED
-from weft.check.verdict import Verdict
+from functools import cache
+from importlib.resources import files
+from typing import Literal
 
-VERDICTS: tuple[Verdict, ...] = (*EXECUTED, *RECORDED)
+import msgspec
+
+Effect = Literal["raises", "loses", "doubles", "hangs", "ignores"]
+"""raises: the reader gets an exception; loses: something that was sent is missing or empty;
+doubles: something is there more than once, or joined to itself; hangs: something stays open
+forever; ignores: a response that failed is taken for a good one."""
+
+Evidence = Literal["executed", "recorded"]
+"""executed: the tests run this version on a capture; recorded: measured, read or reported."""
+
+UNKNOWN = "unknown"
+"""The version of a client, where a report does not name it."""
+
+
+class ClientVersion(msgspec.Struct, frozen=True):
+    """One version of one client, and the day its behaviour was observed or reported."""
+
+    name: str
+    version: str
+    date: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What one client does with a stream of this dialect that breaks this rule."""
+
+    client: ClientVersion
+    dialect: str
+    rule: str
+    effect: Effect
+    says: str
+    evidence: Evidence
+    source: str
+    """The capture that is run, below `tests/captures`; or where it was found."""
+
+
+class _VerdictRow(msgspec.Struct, forbid_unknown_fields=True):
+    dialect: str
+    rule: str
+    effect: Effect
+    says: str
+    source: str
+
+
+class _ClientRows(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    version: str
+    date: str
+    evidence: Evidence
+    verdicts: list[_VerdictRow]
+
+
+class _ClientFile(msgspec.Struct, forbid_unknown_fields=True):
+    clients: list[_ClientRows]
+
+
+@cache
+def all_verdicts() -> tuple[Verdict, ...]:
+    """Returns every verdict, in the order of the file."""
+    data = (files("weft.check") / "clients.toml").read_bytes()
+    return tuple(
+        Verdict(
+            ClientVersion(each.name, each.version, each.date),
+            row.dialect,
+            row.rule,
+            row.effect,
+            row.says,
+            each.evidence,
+            row.source,
+        )
+        for each in msgspec.toml.decode(data, type=_ClientFile).clients
+        for row in each.verdicts
+    )
 
 
 def verdicts(dialect: str, broken: set[str]) -> tuple[Verdict, ...]:
-    """Returns the rows for the rules that a stream of this dialect breaks, in table order."""
-    return tuple(row for row in VERDICTS if row.dialect == dialect and row.rule in broken)
+    """Returns the verdicts on the rules that a stream of this dialect breaks."""
+    if not broken:
+        return ()
+    return tuple(row for row in all_verdicts() if row.dialect == dialect and row.rule in broken)
 
 
 def verdicts_on(rule: str) -> tuple[Verdict, ...]:
-    """Returns all rows of a rule, in table order."""
-    return tuple(row for row in VERDICTS if row.rule == rule)
+    """Returns all verdicts on a rule."""
+    return tuple(row for row in all_verdicts() if row.rule == rule)

@@ -15,7 +15,6 @@ from weft.parts import (
     Part,
     Source,
     ToolApprovalRequest,
-    ToolCall,
     ToolResult,
     Usage,
 )
@@ -87,7 +86,16 @@ def assembled(response: Response) -> Assembled:
         text=response.text,
         reasoning=response.reasoning,
         refusal=response.refusal,
-        tool_calls=[_call(call) for call in response.tool_calls],
+        tool_calls=[
+            AssembledCall(
+                call.id,
+                call.name,
+                call.kind,
+                call.params if call.format == "text" else parse(call.params),
+                call.provider_executed,
+            )
+            for call in response.tool_calls
+        ],
         invalid_tool_calls=[
             AssembledInvalidCall(call.id, call.name, call.params, call.invalid or "")
             for call in response.invalid_tool_calls
@@ -101,11 +109,6 @@ def assembled(response: Response) -> Assembled:
         error=AssembledError(error.kind, error.message, error.code) if error else None,
         findings=response.findings,
     )
-
-
-def _call(call: ToolCall) -> AssembledCall:
-    arguments = call.params if call.format == "text" else parse(call.params)
-    return AssembledCall(call.id, call.name, call.kind, arguments, call.provider_executed)
 
 
 def run(capture: str, source: str | None, quiet: bool) -> None:

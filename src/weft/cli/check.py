@@ -10,12 +10,10 @@ from pathlib import Path
 
 import click
 
-from weft.check.engine import Checker, Report
-from weft.check.lines import Position
+from weft.check.checker import Checker, Report
 from weft.check.report import (
     Checked,
     as_json,
-    as_sarif,
     explanation,
     finding_line,
     has_violations,
@@ -23,7 +21,9 @@ from weft.check.report import (
     summary,
     verdict_lines,
 )
-from weft.check.rulebook import Selection, rules_named, selection
+from weft.check.rules import Selection, rules_named, selection
+from weft.check.sarif import as_sarif
+from weft.check.sse_lines import Position
 from weft.cli.captures import (
     UNREADABLE,
     OpenCapture,
@@ -129,19 +129,16 @@ class _Progress:
         """Yields the bytes of a capture, and shows how far they are."""
         for chunk in chunks(path):
             self._read += len(chunk)
-            self._show(path)
+            percent = min(100 * self._read // max(self._total, 1), 100)
+            line = f"{percent:3} % {path}"[:79]
+            if self._is_shown and line != self._line:
+                self._line = line
+                sys.stderr.write(f"\r{line}\x1b[K")
+                sys.stderr.flush()
             yield chunk
 
-    def _show(self, path: str) -> None:
-        percent = min(100 * self._read // max(self._total, 1), 100)
-        line = f"{percent:3} % {path}"[:79]
-        if self._is_shown and line != self._line:
-            self._line = line
-            sys.stderr.write(f"\r{line}\x1b[K")
-            sys.stderr.flush()
-
     def clear(self) -> None:
-        """Takes the line away, so that something else can be printed."""
+        """Erases the line, so that something else can be printed."""
         if self._line:
             self._line = ""
             sys.stderr.write("\r\x1b[K")

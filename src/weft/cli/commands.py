@@ -52,7 +52,9 @@ class Program(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         with _quiet_ends():
-            context.color = _colour()
+            # https://no-color.org, https://force-color.org; None: colours on a terminal
+            forced = True if os.environ.get("FORCE_COLOR") else None
+            context.color = False if os.environ.get("NO_COLOR") else forced
             return super().invoke(context)
 
 
@@ -74,13 +76,6 @@ def _end(code: int) -> None:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
-
-
-def _colour() -> bool | None:
-    """Whether to print colours; None: on a terminal. https://no-color.org, https://force-color.org"""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def _run(name: str, options: dict[str, Any], function: str = "run") -> None:

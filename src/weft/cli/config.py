@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from weft.gateway.settings import Settings, SettingsError, load
-from weft.gateway.settings.urls import DEMO, loopback
+from weft.gateway.settings.urls import DEMO, is_loopback
 from weft.upstream.base import UpstreamConfig
 from weft.upstream.catalog import HOSTS
 
@@ -24,8 +24,8 @@ def check(config: Path | None) -> None:
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(WRONG)
-    for doubt in settings.doubts:
-        click.echo(f"warning: {doubt}", err=True)
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
     click.echo(summary(settings), nl=False)
 
 
@@ -41,10 +41,18 @@ def presets() -> None:
 
 def summary(settings: Settings) -> str:
     """Returns what the settings come to, in a few lines, without any secret."""
+    server = settings.server
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    workers = "1 worker" if server.workers == 1 else f"{server.workers} workers"
+    users = "anyone who can reach it: no keys are set, so it starts only with --insecure"
+    if settings.keys:
+        users = "the keys " + ", ".join(key.name for key in settings.keys)
+    elif is_loopback(server.host):
+        users = "anyone on this machine: no keys are set"
     sections = (
-        ("upstreams", columns(map(_place, settings.places))),
+        ("upstreams", columns(map(_place, settings.upstreams))),
         ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
-        ("server", _server(settings)),
+        ("server", [f"http://{host}:{server.port}, {workers}", f"open to {users}"]),
     )
     source = "no settings file: built-in defaults" if settings.path is None else str(settings.path)
     lines = [source]
@@ -58,21 +66,6 @@ def _place(place: UpstreamConfig) -> tuple[str, ...]:
     where = "built in" if place.base_url in DEMO else place.base_url
     key = "key found" if place.key is not None else "no key"
     return (place.name, place.dialect, where, "" if place.base_url in DEMO else key)
-
-
-def _server(settings: Settings) -> list[str]:
-    server = settings.server
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    workers = "1 worker" if server.workers == 1 else f"{server.workers} workers"
-    return [f"http://{host}:{server.port}, {workers}", f"open to {_users(settings)}"]
-
-
-def _users(settings: Settings) -> str:
-    if settings.keys:
-        return "the keys " + ", ".join(key.name for key in settings.keys)
-    if loopback(settings.server.host):
-        return "anyone on this machine: no keys are set"
-    return "anyone who can reach it: no keys are set, so it starts only with --insecure"
 
 
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:

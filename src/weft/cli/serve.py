@@ -11,10 +11,10 @@ import click
 import msgspec
 
 from weft.gateway.app import Gateway
-from weft.gateway.protocol import DoorLimits
+from weft.gateway.http_protocol import ConnectionLimits
 from weft.gateway.server import serve as run_server
 from weft.gateway.settings import Settings, SettingsError, load
-from weft.gateway.settings.urls import loopback
+from weft.gateway.settings.urls import is_loopback
 from weft.gateway.workers import supervise
 
 
@@ -31,7 +31,7 @@ def run(
     changed = {"host": host, "port": port, "workers": workers, "reject_lossy": reject_lossy or None}
     given = {name: value for name, value in changed.items() if value is not None}
     settings = replace(settings, server=msgspec.structs.replace(server, **given))
-    if not (settings.keys or insecure or loopback(settings.server.host)):
+    if not (settings.keys or insecure or is_loopback(settings.server.host)):
         raise click.ClickException(
             f"{settings.server.host} is reachable from other machines and no client keys are set: "
             "set [server.keys], or use --insecure"
@@ -52,7 +52,7 @@ def _settings(config: Path | None) -> Settings:
 
 def _serve(settings: Settings) -> int:
     server, limits = settings.server, settings.server.limits
-    door = DoorLimits(
+    connection_limits = ConnectionLimits(
         head_time=limits.head_time,
         body_time=limits.body_time,
         body_rate=limits.body_rate,
@@ -72,7 +72,7 @@ def _serve(settings: Settings) -> int:
             port=server.port,
             sockets=sockets,
             ready=ready,
-            limits=door,
+            limits=connection_limits,
             drain=server.drain,
             websocket=server.websocket,
             websocket_message=limits.websocket_message,

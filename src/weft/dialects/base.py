@@ -14,7 +14,7 @@ from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
 from weft.dialects.error_classes import ErrorReader
 from weft.dialects.requests.codec import RequestCodec
-from weft.dialects.rules import Rule, ValidatorFactory
+from weft.dialects.rules import Validator
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
@@ -225,8 +225,5 @@ class Dialect:
     quirks: type[Quirks] | None = None
     """The class of its quirks."""
 
-    rules: tuple[Rule, ...] = ()
-    """What the checker knows of this wire."""
-
-    validator: ValidatorFactory | None = None
-    """Makes what watches a stream for these rules."""
+    validator: Callable[[Findings], Validator] | None = None
+    """Makes what checks one response by the rules of `rules.toml`."""

@@ -1,9 +1,9 @@
-"""What an error means, whichever wire it came from: its class, and the words that wires have.
+"""Classes of errors, common to all dialects.
 
-An error travels as an error part: `code` is the wire's own word, `status` the HTTP status. From
-these two `class_of` tells the class; where they tell less than the body did, `extra` names it. A
-dialect's `errors.py` says what it writes for each class, so that reading with one and writing
-with another gives the right error: there is no table of pairs.
+An error travels as an error part: `code` is the wire's own code, `status` the HTTP status. From
+these two `class_of` derives the class; where they say less than the body did, `extra` names it. A
+dialect's `errors.py` has a type and status for each class, so an error that is read in one dialect
+can be written in any other.
 """
 
 import html
@@ -40,10 +40,8 @@ ErrorClass = Literal[
 
 
 class ErrorDefinition(msgspec.Struct, frozen=True):
-    """One class: its HTTP status where a wire has no other, and whether a retry may help.
-
-    `code` is the word that wires with room for a second one are given; None where the class is
-    what the status says anyway.
+    """A class of errors: its HTTP status unless a wire has another, whether a retry may help, and
+    its code on wires that have codes beside types (None: the status says as much).
     """
 
     status: int
@@ -91,7 +89,7 @@ _SPECIFIC: dict[ErrorClass, str] = {
 SPECIFIC_CODES: dict[str, ErrorClass] = {
     word: found for found, words in _SPECIFIC.items() for word in words.split()
 }
-"""Words, in lower case, that tell the class whatever the status is."""
+"""Codes, in lower case, that decide the class whatever the status is."""
 
 _GENERIC: dict[ErrorClass, str] = {
     "bad-request": "invalid_request_error invalid_request invalid_argument failed_precondition "
@@ -103,7 +101,7 @@ _GENERIC: dict[ErrorClass, str] = {
 GENERIC_CODES: dict[str, ErrorClass] = {
     word: found for found, words in _GENERIC.items() for word in words.split()
 }
-"""Words that count only where no status was told: wires use them for several classes."""
+"""Codes that count only without a status: wires use them for several classes."""
 
 _CLASS_OF_STATUS: dict[int, ErrorClass] = {
     401: "auth",
@@ -123,7 +121,7 @@ _CLASS_OF_STATUS: dict[int, ErrorClass] = {
     502: "bad-upstream-answer",
     503: "overloaded",
     504: "timeout",
-    # what proxies say of the server behind them
+    # from proxies, about the server behind them
     520: "bad-upstream-answer",
     521: "bad-upstream-answer",
     522: "timeout",
@@ -143,14 +141,14 @@ _CLASS_OF_KIND: dict[ErrorKind, ErrorClass] = {
     "timeout": "timeout",
     "cancelled": "cancelled",
 }
-"""Errors that we noticed ourselves. What upstreams report is told by its words."""
+"""Errors that Weft detected. What an upstream reports is classified by its code."""
 
 Code = str | int | None
 
 
 def classify(status: int | None, *words: Code) -> ErrorClass:
-    """Returns the class of an error: the first specific word decides, then the status, then a
-    generic word. A number among the words is a status if it can be one.
+    """Returns the class of an error: the first specific code decides, then the status, then a
+    generic code. A number among the codes is a status if it can be one.
     """
     texts = [word.lower() for word in words if isinstance(word, str)]
     numbers = [status, *(word for word in words if isinstance(word, int))]
@@ -164,42 +162,42 @@ def classify(status: int | None, *words: Code) -> ErrorClass:
 
 
 def is_error_status(number: int | None) -> bool:
-    """Whether this HTTP status says that something failed."""
+    """Whether this is the HTTP status of an error."""
     return number is not None and 300 <= number <= 599
 
 
 def is_known_code(code: Code) -> bool:
-    """Whether a code is a word that some wire has for a class: a detail is none."""
+    """Whether a code names a class in some dialect."""
     return isinstance(code, str) and (
         code.lower() in SPECIFIC_CODES or code.lower() in GENERIC_CODES
     )
 
 
-# What an error part carries beside code and status
+# The extra of an error part
 
 
 class ErrorPartExtra(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`extra` of an error: what a wire tells that the error part has no field for."""
+    """`extra` of an error part: what it has no field for."""
 
     fault: ErrorClass | None = None
-    """The class, where code and status tell another."""
+    """The class, if code and status mean another."""
 
     type: str | None = None
-    """The broader of two words, where a wire has two."""
+    """The type, on a wire that has types and codes."""
 
     param: str | None = None
     """The field of the request that is at fault."""
 
     retry_after: float | str | None = None
-    """Seconds; or a date, as the header may have it."""
+    """Seconds; or a date, which the header may have instead."""
 
     request_id: str | None = None
     error_code: str | None = None
-    """A narrower word than the code."""
+    """A more specific code."""
 
     details: Json = UNSET
     connected: bool | None = None
-    """Whether there was a connection, where we noticed the error ourselves; None: we were told."""
+    """Whether there was a connection, if Weft detected the error; None if an upstream sent it."""
 
 
 _read_extra = msgspec.json.Decoder(ErrorPartExtra, strict=False).decode
@@ -215,7 +213,7 @@ def extra_of(error: ErrorPart | Failure) -> ErrorPartExtra:
 
 
 def class_of(error: ErrorPart | Failure) -> ErrorClass:
-    """Returns the class of any error part, whether an upstream told it or we did."""
+    """Returns the class of any error, from an upstream or from Weft."""
     extra = extra_of(error)
     if extra.fault is not None:
         return extra.fault
@@ -230,7 +228,7 @@ def new_error(
     retry_after: float | None = None,
     kind: ErrorKind = "internal",
 ) -> ErrorPart:
-    """Returns an error of our own making, such as a request that cannot be mapped."""
+    """Returns an error of Weft itself, such as a request that cannot be converted."""
     row = CLASSES[found]
     extra = ErrorPartExtra(param=param, retry_after=retry_after)
     return ErrorPart(
@@ -244,7 +242,7 @@ def new_error(
 
 
 def upstream_auth(error: ErrorPart) -> ErrorPart:
-    """Returns the error that a client is told when the upstream refused our own key: its own key
+    """Returns the error for the client when the upstream rejected Weft's key: the client's own key
     is fine, so it must not see 401.
     """
     row = CLASSES["upstream-auth"]
@@ -255,9 +253,10 @@ def upstream_auth(error: ErrorPart) -> ErrorPart:
 
 
 def error_headers(error: ErrorPart) -> dict[str, str]:
-    """Returns the headers that belong to an error: when to try again, or that it is no use.
+    """Returns the headers of an error: when to retry, or not to.
 
-    Official clients retry by status alone; the second header tells a spent quota from a rate.
+    Official clients retry by status alone; `x-should-retry` separates a spent quota from a rate
+    limit.
     """
     again = error.retryable or CLASSES[class_of(error)].retryable
     found = {} if again else {"x-should-retry": "false"}
@@ -270,19 +269,20 @@ def error_headers(error: ErrorPart) -> dict[str, str]:
 
 
 def status_of(error: ErrorPart | Failure, found: ErrorClass, usual: int) -> int:
-    """Returns the HTTP status to write: the wire's usual one for the class, but faults of a
-    request that have no class of their own keep theirs (405, 422 …).
+    """Returns the HTTP status to write: the usual one of the class, but a bad request keeps a
+    status that has no class of its own (405, 422 …).
     """
-    told = error.status
-    plain = told is not None and told // 100 == 4 and told not in _CLASS_OF_STATUS
-    return told if told is not None and plain and found == "bad-request" else usual
+    status = error.status
+    if status is None or status // 100 != 4 or status in _CLASS_OF_STATUS:
+        return usual
+    return status if found == "bad-request" else usual
 
 
 def code_of(
     error: ErrorPart | Failure, status: int, type: str, own: frozenset[str], found: ErrorClass
 ) -> str | None:
-    """Returns the code for a wire that has codes beside its types: the one that came, if it is a
-    detail or among the wire's own, and hides nothing; else the word for the class.
+    """Returns the code for a wire that has codes beside types: the error's own, if that is one of
+    the wire or names no class, and does not mean another class; else the code of the class.
     """
     code = error.kind if error.code is None else error.code
     if isinstance(code, str) and (code in own or (error.code and not is_known_code(code))):
@@ -290,20 +290,20 @@ def code_of(
     return CLASSES[found].code
 
 
-# Reading a body
+# Error bodies
 
 MAX_MESSAGE = 2000
-"""Characters of a message: a whole page may have been sent in place of one."""
+"""Characters of a message, which may be a whole HTML page."""
 
 _CONTEXT_TOO_LONG = re.compile(
     r"context (length|window|size|limit)|(prompt|input) is too long|"
     r"maximum number of (input )?tokens",
     re.IGNORECASE,
 )
-"""Some wires have no word for a prompt over the model's limit; it is in the message only."""
+"""Some wires have no code for a prompt over the model's limit, only the message says it."""
 
 _ERROR_KEYS = ("error", "fault", "errors")
-"""Where an object may hold the error, or the list of them."""
+"""Keys that may hold the error, or a list of errors."""
 
 _HTML = re.compile(r"\s*<(!doctype|html|head|body|title|center|h1|\?xml)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
@@ -317,56 +317,54 @@ _DATE = re.compile(r"[A-Za-z]{3}, [\x20-\x7e]{1,60}")
 
 
 class ParsedError(msgspec.Struct, frozen=True):
-    """What a body says, in whatever shape: fields that it does not have are None."""
+    """The fields of an error body, whatever its shape; those that it does not have are None."""
 
     message: str | None = None
     code: str | int | None = None
     type: str | None = None
     word: str | None = None
-    """`status`, where it is a word."""
+    """`status`, if it is not a number."""
 
     status: int | None = None
     param: str | None = None
     request_id: str | None = None
     details: Json = UNSET
     rest: str | None = None
-    """All of it, as text, for where it has no message."""
+    """The whole body as text, in case it has no message."""
 
 
 def parse_error_body(body: bytes) -> ParsedError:
-    """Returns what an error body says. Anything is read: objects of any wire, lists around
-    them, what frameworks and proxies send, a page, an event, plain text, nothing.
+    """Returns the fields of an error body. Anything is parsed: objects of any dialect, lists of
+    them, what frameworks and proxies send, an HTML page, an event, plain text, nothing.
     """
     text = body.decode("utf-8", "replace").removeprefix("\ufeff").strip()
     try:
-        return _parse_error(_parse_json(text))
+        value = _parse_json(text)
+        while isinstance(value, list) and value:
+            value = value[0]
+        if isinstance(value, str):
+            return ParsedError(message=_plain_text(value))
+        return _parse_object(value if isinstance(value, dict) else {})
     except RecursionError:
         return ParsedError(message=text[:MAX_MESSAGE])
 
 
-def _parse_error(value: object) -> ParsedError:
-    while isinstance(value, list) and value:
-        value = value[0]
-    if isinstance(value, str):
-        return ParsedError(message=_plain_text(value))
-    outer = value if isinstance(value, dict) else {}
+def _parse_object(outer: dict[str, object]) -> ParsedError:
     nested = next((outer[key] for key in _ERROR_KEYS if outer.get(key)), None)
     nested = nested[0] if isinstance(nested, list) else nested
-    return _parse_fields(nested if isinstance(nested, dict) else {}, outer, nested)
+    inner: dict[str, object] = nested if isinstance(nested, dict) else {}
 
-
-def _parse_fields(
-    inner: dict[str, object], outer: dict[str, object], nested: object
-) -> ParsedError:
     def first(key: str) -> object:
         return inner.get(key) if inner.get(key) is not None else outer.get(key)
 
     type = inner.get("type") or (outer.get("type") if outer.get("type") != "error" else None)
-    status, details = first("status"), inner.get("details")
-    numbers = map(_parse_status, (status, inner.get("code"), first("status_code"), first("code")))
+    status, code, details = first("status"), first("code"), inner.get("details")
+    numbers = map(_parse_status, (status, inner.get("code"), first("status_code"), code))
+    if isinstance(code, bool) or code in (None, ""):
+        code = None
     return ParsedError(
-        message=next((said for one in (nested, outer) if (said := _find_message(one))), None),
-        code=_parse_code(first("code")),
+        message=next((text for one in (nested, outer) if (text := _find_message(one))), None),
+        code=code if code is None or isinstance(code, str | int) else json.dumps(code),
         type=_nonempty(type),
         word=_nonempty(status),
         status=next((number for number in numbers if number is not None), None),
@@ -378,7 +376,7 @@ def _parse_fields(
 
 
 def _parse_json(text: str) -> object:
-    """The JSON of a body, or the body; an event's JSON where a body is an event."""
+    """The JSON value of a body, or of the event that it is; the text itself if it is not JSON."""
     try:
         return mended(json.loads(text, strict=False))
     except (ValueError, RecursionError):
@@ -388,7 +386,7 @@ def _parse_json(text: str) -> object:
 
 
 def _plain_text(text: str) -> str | None:
-    """A text as a message; of a page its title, else what it says."""
+    """A text as a message; of an HTML page its title, or else its text."""
     if _HTML.match(text):
         text = text[: 10 * MAX_MESSAGE]
         title = _TITLE.search(text)
@@ -398,7 +396,7 @@ def _plain_text(text: str) -> str | None:
 
 
 def _find_message(value: object) -> str | None:
-    """The message of an object; of a list of complaints, all of them."""
+    """The message of an object; of a list of validation errors, all of them."""
     if isinstance(value, str):
         return _plain_text(value)
     if isinstance(value, list):
@@ -411,22 +409,16 @@ def _find_message(value: object) -> str | None:
 
 
 def _validation_message(value: object) -> str | None:
-    said, path = _find_message(value), _validation_path([value])
-    return f"{path}: {said}" if said and path else said
+    message, path = _find_message(value), _validation_path([value])
+    return f"{path}: {message}" if message and path else message
 
 
 def _validation_path(detail: object) -> str | None:
-    """The field that the first complaint of a list is about."""
+    """The field that the first validation error of a list is about."""
     first = detail[0] if isinstance(detail, list) and detail else None
     place = first.get("loc") if isinstance(first, dict) else None
     names = [str(name) for name in place if name != "body"] if isinstance(place, list) else []
     return ".".join(names) or None
-
-
-def _parse_code(value: object) -> str | int | None:
-    if isinstance(value, bool) or value in (None, ""):
-        return None
-    return value if isinstance(value, str | int) else json.dumps(value)
 
 
 def _nonempty(value: object) -> str | None:
@@ -440,7 +432,7 @@ def _parse_status(value: object) -> int | None:
 
 
 def truncate_message(message: str) -> str:
-    """Returns the message, no longer than a message should be."""
+    """Returns the message, cut to `MAX_MESSAGE` characters."""
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
 
 
@@ -457,7 +449,7 @@ def parse_retry_after(text: str | None) -> float | str | None:
 
 
 class ErrorReader(Protocol):
-    """Reads an error body of a wire, with the HTTP status and the Retry-After header beside it."""
+    """Parses an error body of a dialect, with its HTTP status and Retry-After header."""
 
     def __call__(
         self, status: int | None, body: bytes, retry_after: str | None = None
@@ -465,28 +457,23 @@ class ErrorReader(Protocol):
 
 
 def build_error(
-    status: int | None, said: ParsedError, code: Code, extra: ErrorPartExtra, *words: Code
+    status: int | None, body: ParsedError, code: Code, extra: ErrorPartExtra, *codes: Code
 ) -> ErrorPart:
-    """Returns the error part of what a body said: `code` is the wire's own word for it, `words`
-    what else tells the class.
+    """Returns the error part of a body: `code` is the wire's own code for it; `codes` are others
+    that may tell the class.
     """
-    status = status if is_error_status(status) else said.status
-    message = truncate_message(
-        whole_characters(said.message or _fallback_message(said, status, code))
-    )
-    found = classify(status, *words, code)
+    status = status if is_error_status(status) else body.status
+    message = body.message or (code if isinstance(code, str) else None) or body.rest
+    if not message:
+        message = "unknown error" if status is None else f"HTTP {status} without a message"
+    message = truncate_message(whole_characters(message))
+    found = classify(status, *codes, code)
     if found in ("bad-request", "too-large") and _CONTEXT_TOO_LONG.search(message):
         found = "context-too-long"
     if found != classify(status, code):
         extra = msgspec.structs.replace(extra, fault=found)
     retryable = CLASSES[found].retryable
     return ErrorPart("upstream", message, code, status, retryable, extra=_encode_extra(extra))
-
-
-def _fallback_message(said: ParsedError, status: int | None, code: Code) -> str:
-    word = code if isinstance(code, str) else None
-    silent = "unknown error" if status is None else f"status {status}, and not a word about it"
-    return word or said.rest or silent
 
 
 def _encode_extra(extra: ErrorPartExtra) -> Json:

@@ -37,22 +37,6 @@ def is_present(value: Raw | UnsetType) -> bool:
     return isinstance(value, Raw) and bytes(value) not in _EMPTY_VALUES
 
 
-class ReplayDetector:
-    """Recognises an event whose number (or id) and bytes were both seen before."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: dict[str | int, int] = {}
-
-    def seen(self, number: str | int, data: bytes) -> bool:
-        digest = hash(data)
-        if self._seen.get(number) == digest:
-            return True
-        self._seen[number] = digest
-        return False
-
-
 class SurrogateJoiner:
     """Joins surrogate pairs that were split between two deltas of an item."""
 
@@ -105,16 +89,16 @@ class EventDecoder(ABC, Generic[S]):
         self._shape = shape
         self._read_event = read
         self._event_names = event_names
-        self._replays = ReplayDetector()
+        self._digests: dict[str | int, int] = {}
+        """The hashes of events by their id or number, to recognise replays."""
         self._cut_off = False
         """Whether the input ended inside an event that could not be read."""
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
         out: list[Part] = []
-        if frame.id is not None and self._replays.seen(frame.id, frame.data):
+        if frame.id is not None and self._is_replay(frame.id, frame.data):
             # capture: events-replayed-under-their-id
-            self._findings.note("frame-replayed", f"event {frame.id!r} was repeated: dropped")
             return out
         try:
             event = self._read_event(frame.data)
@@ -130,6 +114,15 @@ class EventDecoder(ABC, Generic[S]):
             self._findings.once("frame-lines-split", "", "events are separated by one newline")
         self._handle(event, frame, out)
         return out
+
+    def _is_replay(self, id: str | int, data: bytes) -> bool:
+        """Whether an event with this id, or number, and these bytes came before; reports it."""
+        digest = hash(data)
+        if self._digests.get(id) == digest:
+            self._findings.note("frame-replayed", f"event {id!r} was repeated: dropped")
+            return True
+        self._digests[id] = digest
+        return False
 
     def _salvage_event(self, data: bytes) -> S:
         """Decodes data that does not fit the type; raises ValueError if it is not an object."""

@@ -1,6 +1,6 @@
 """Error bodies with a type and a code, `{"error": {message, type, param, code}}`, both ways.
 
-Two wires share this shape; their words for the classes are their own.
+Two dialects share this shape; each has its own types for the classes.
 """
 
 import msgspec
@@ -20,7 +20,7 @@ from weft.dialects.error_classes import (
 from weft.parts import ErrorPart
 
 STATUSES: dict[ErrorClass, int] = {"billing": 429}
-"""Where the status is not the class's own: a spent quota is told from a rate by code."""
+"""Statuses that are not the class's own: code and type separate a spent quota from a rate limit."""
 
 OPENAI_CODES = frozenset(
     {
@@ -36,7 +36,7 @@ OPENAI_CODES = frozenset(
         "too-large",
     }
 )
-"""More codes that these wires have for a class: they stay. Words of other wires do not."""
+"""Codes of these dialects that are written as they came. Codes of other dialects are not."""
 
 
 class OpenAIError(msgspec.Struct):
@@ -53,22 +53,22 @@ class OpenAIErrorBody(msgspec.Struct):
 
 
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Returns what an error body means, whatever it is: see `error_classes.parse_error_body`."""
-    said = parse_error_body(body)
-    code = said.type if said.code is None else said.code
+    """Parses any error body; see `error_classes.parse_error_body`."""
+    parsed = parse_error_body(body)
+    code = parsed.type if parsed.code is None else parsed.code
     extra = ErrorPartExtra(
-        type=said.type if said.code is not None else None,
-        param=said.param,
+        type=parsed.type if parsed.code is not None else None,
+        param=parsed.param,
         retry_after=parse_retry_after(retry_after),
-        request_id=said.request_id,
+        request_id=parsed.request_id,
     )
-    return build_error(status, said, code, extra, said.code, said.type, said.word)
+    return build_error(status, parsed, code, extra, parsed.code, parsed.type, parsed.word)
 
 
 def write_error(
     error: ErrorPart, types: dict[ErrorClass, str], codes: frozenset[str]
 ) -> tuple[int, bytes]:
-    """Returns the HTTP status and the body of any error, in a wire's own words."""
+    """Returns the HTTP status and the body of any error, with a dialect's own types and codes."""
     found, extra = class_of(error), extra_of(error)
     status = status_of(error, found, STATUSES.get(found, CLASSES[found].status))
     code = code_of(error, status, types[found], codes, found)

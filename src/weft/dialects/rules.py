@@ -1,15 +1,14 @@
 """The rules of a wire, as the checker reads them.
 
-A rule is a value: what must hold, why, and bytes that break it. A dialect's `invariants.py` lists
-its rules and watches a stream for them. It reads untyped frames and shares no code with the
-decoder, so that the two cannot be wrong in the same way.
+A rule is a value: what must hold, why, and bytes that break it. `rules.toml` in the folder of a
+dialect lists them, and `validator.py` there checks streams by them. It reads untyped frames and
+shares no code with the decoder, so that the two cannot be wrong in the same way.
 """
 
 from typing import Literal, Protocol
 
 import msgspec
 
-from weft.findings import Findings
 from weft.sse import Frame
 
 Severity = Literal["error", "warning", "note"]
@@ -19,10 +18,9 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 """What an untyped frame holds."""
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """One promise of a wire. Its full id is `<dialect>/<name>`, and stays what it is."""
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule of a wire, as `rules.toml` has it below its name."""
 
-    name: str
     severity: Severity
     promise: str
     """What holds in a good stream, as one sentence."""
@@ -33,12 +31,18 @@ class Rule(msgspec.Struct, frozen=True):
     example: str
     """The shortest piece of a stream that breaks it."""
 
+    implies_at_event: tuple[str, ...] = ()
+    """The ids of rules that are always broken at the same event, by the same defect."""
+
+    implies_in_response: tuple[str, ...] = ()
+    """The ids of rules that the same defect breaks once each, at another event."""
+
 
 class Validator(Protocol):
-    """Watches one response: every frame of it, then its end.
+    """Checks one response by the rules of its wire: every frame of it, then its end.
 
-    Notes in its findings the name of each rule that is broken, with what came and what was
-    expected; whoever drives it moves the position along.
+    Adds a finding for each broken rule, whose code is the name of the rule, with what came and
+    what was expected. Whoever feeds it keeps the position in the findings up to date.
     """
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
@@ -46,9 +50,3 @@ class Validator(Protocol):
         ...
 
     def finish(self) -> None: ...
-
-
-class ValidatorFactory(Protocol):
-    """Makes the watcher of one response."""
-
-    def __call__(self, findings: Findings) -> Validator: ...

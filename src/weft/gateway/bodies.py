@@ -15,7 +15,7 @@ import msgspec
 
 from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest
-from weft.gateway.doors import Shut
+from weft.gateway.auth import HttpRejection
 from weft.large_json import CLOSED, SLICE, end_of_string
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -27,11 +27,11 @@ _OTHERS = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
 _NUMERIC = frozenset(b"0123456789.eE+-")
 _COMMA = ord(",")
-_LONGEST_NUMBER = 1000
+_MAX_NUMBER_LENGTH = 1000
 _INTEGERS = range(-(2**63), 2**63)
 
 
-class Shape(msgspec.Struct, frozen=True):
+class JsonLimits(msgspec.Struct, frozen=True):
     """What a JSON body may be."""
 
     depth: int = 64
@@ -40,34 +40,35 @@ class Shape(msgspec.Struct, frozen=True):
     values: int = 1_000_000
 
 
-class ClientGone(Exception):
+class RequestAborted(Exception):
     """The client left before its request was whole."""
 
 
 async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
-    """Returns the body; raises Shut if it is too large, ClientGone if there is no rest of it."""
+    """Returns the body; raises HttpRejection if it is too large, RequestAborted if the client
+    disconnected before its end."""
     if told is not None and int(told) > limit:
-        raise _too_large(limit)
+        raise _body_too_large(limit)
     pieces: list[bytes] = []
     size, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise RequestAborted
         piece = message.get("body", b"")
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise _too_large(limit)
+            raise _body_too_large(limit)
         more = message.get("more_body", False)
     return b"".join(pieces)
 
 
-def _too_large(limit: int) -> Shut:
-    return Shut(413, new_error("too-large", f"the body is over {limit} bytes"))
+def _body_too_large(limit: int) -> HttpRejection:
+    return HttpRejection(413, new_error("too-large", f"the body is over {limit} bytes"))
 
 
-def check(body: bytes, shape: Shape) -> None:
+def check(body: bytes, shape: JsonLimits) -> None:
     """Raises BadRequest for a body that no request of any dialect can be.
 
     The time is linear in the size, and no step of it is long: in a thread it lets others run.
@@ -91,10 +92,10 @@ def check(body: bytes, shape: Shape) -> None:
         has_large_number = has_large_number or _LARGE_NUMBER.search(bare) is not None
     may_be_wide = values >= min(shape.object_keys, shape.array_items)
     if has_large_number or (may_be_wide and _is_wide(structure, shape)):
-        _Walk(body, shape).run()
+        _JsonScanner(body, shape).run()
 
 
-def _is_wide(structure: Iterable[bytes], shape: Shape) -> bool:
+def _is_wide(structure: Iterable[bytes], shape: JsonLimits) -> bool:
     """Whether an object or array has too many members; `structure` is its brackets and commas."""
     most_of = {ord("["): shape.array_items, ord("{"): shape.object_keys}
     around: list[tuple[int, int]] = []
@@ -125,10 +126,10 @@ def _without_strings(body: bytes) -> Iterator[bytes]:
         start = end_of_string(body, stop) if body[stop : stop + 1] == b'"' else stop
 
 
-class _Walk:
+class _JsonScanner:
     """Finds what is too wide or too large, and names it. What is not JSON is left to the parser."""
 
-    def __init__(self, body: bytes, shape: Shape) -> None:
+    def __init__(self, body: bytes, shape: JsonLimits) -> None:
         self._body = body
         self._shape = shape
         self._around: list[tuple[bool, int, bytes]] = []
@@ -186,7 +187,7 @@ class _Walk:
         if is_integer and (len(text) > 20 or int(text) not in _INTEGERS):
             raise BadRequest(self._path(member=True), "the integer has more than 64 bits")
         with suppress(ValueError):  # the parser says so
-            if len(text) > _LONGEST_NUMBER or isinf(float(text)):
+            if len(text) > _MAX_NUMBER_LENGTH or isinf(float(text)):
                 raise BadRequest(self._path(member=True), "the number is out of range")
 
     def _path(self, *, member: bool = False) -> str:

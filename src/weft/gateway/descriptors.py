@@ -1,8 +1,8 @@
-"""Whether the process has file descriptors left: some are kept for upstreams and the store.
+"""The file descriptors of the process: some are kept free for upstreams and the store.
 
-A new descriptor has the lowest number that is free, so its number tells how many there are. When
-only the last ones are free, a new connection gets 503 before the system itself has to refuse it,
-which would be neither answered nor logged. What is logged is the change, not every connection.
+A new descriptor has the lowest free number, so its number tells how many are in use. When only the
+reserve is left, a new connection gets 503 before accept() itself fails, which could be neither
+answered nor logged. Only the change is logged, not every connection.
 """
 
 import logging
@@ -11,58 +11,58 @@ import resource
 import sys
 
 RESERVE = 16
-"""Descriptors that no new client gets."""
+"""Descriptors that no client connection gets."""
 
 log = logging.getLogger("weft.server")
 
 
-class Descriptors:
-    """What one process knows of its descriptors."""
+class FileDescriptors:
+    """Whether one process has descriptors left for clients."""
 
     def __init__(self) -> None:
-        self.are_short = False
+        self.are_exhausted = False
 
-    def take(self, number: int) -> bool:
-        """Returns whether a client may have the descriptor of this number."""
-        limit = _limit()
+    def allow(self, number: int) -> bool:
+        """Returns whether a client connection may have the descriptor with this number."""
+        limit = _soft_limit()
         if number < limit - RESERVE:
             return True
-        self._run_short(limit)
+        self._exhaust(limit)
         return False
 
-    def look(self) -> None:
-        """Notes a change that no connection told of. There are enough again when twice the reserve
-        is free: at the edge the state would change with every connection."""
-        limit = _limit()
+    def check(self) -> None:
+        """Updates the state when no connection comes. There are enough descriptors again when twice
+        the reserve is free: otherwise the state could change with every connection."""
+        limit = _soft_limit()
         try:
             number = os.dup(0)
         except OSError:
-            self._run_short(limit)
+            self._exhaust(limit)
             return
         os.close(number)
         if number >= limit - RESERVE:
-            self._run_short(limit)
-        elif self.are_short and number < limit - 2 * RESERVE:
-            self.are_short = False
-            log.warning("there are enough file descriptors again")
+            self._exhaust(limit)
+        elif self.are_exhausted and number < limit - 2 * RESERVE:
+            self.are_exhausted = False
+            log.warning("file descriptors are available again: new connections are accepted")
 
-    def _run_short(self, limit: int) -> None:
-        if not self.are_short:
-            self.are_short = True
+    def _exhaust(self, limit: int) -> None:
+        if not self.are_exhausted:
+            self.are_exhausted = True
             log.error(
-                "out of file descriptors (the limit is %d): new connections get 503. Raise the "
-                "limit (ulimit -n), or lower server.limits.connections",
+                "out of file descriptors (limit %d): new connections get 503. Raise the limit "
+                "(ulimit -n), or lower server.limits.connections",
                 limit,
             )
 
 
-def _limit() -> int:
+def _soft_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_limit(wanted: int) -> None:
-    """Has the system allow so many descriptors, as far as it may."""
+    """Raises the soft limit of descriptors to this number, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and most > soft:

@@ -1,7 +1,7 @@
-"""Where clients ask: one thin endpoint a dialect. They differ in where the model is named.
+"""The endpoints that create responses, one for each dialect.
 
-Each is an ASGI app. It reads the body, makes of it what the relay is asked, and has the answer
-told. A client that goes away cancels everything that was going on for it.
+Each is an ASGI app: it reads the body, builds the request for the relay, and sends the response. A
+client that disconnects cancels everything that runs for it.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from msgspec import UNSET, Raw
 from weft.dialects import DIALECTS
 from weft.dialects.error_classes import ErrorPartExtra, new_error
 from weft.errors import BadRequest
-from weft.gateway import answers, bodies
-from weft.gateway.doors import Shut
-from weft.gateway.protocol import EXCHANGE, Exchange
+from weft.gateway import bodies, http_response
+from weft.gateway.auth import HttpRejection
+from weft.gateway.http_protocol import EXCHANGE, Exchange
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
@@ -35,15 +35,15 @@ T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]
 Receive = bodies.Receive
-Send = answers.Send
-Client = answers.Client
+Send = http_response.Send
+ClientConnection = http_response.ClientConnection
 
 
-class Host(Protocol):
-    """What an endpoint needs of the gateway."""
+class GatewayContext(Protocol):
+    """What endpoints need of the gateway."""
 
-    limit: int
-    shape: bodies.Shape
+    max_body: int
+    json_limits: bodies.JsonLimits
     keepalive: float
     reject_lossy: bool
     limits: RequestLimits
@@ -52,11 +52,11 @@ class Host(Protocol):
         """Raises RequestFailed if the request may not run."""
         ...
 
-    def ended(self, run: Run) -> None: ...
+    def end_run(self, run: Run) -> None: ...
 
 
 class Preamble(msgspec.Struct):
-    """As much of a body as says where it goes, and whether that is possible."""
+    """The fields of a body that decide where it goes."""
 
     model: str | None = None
     stream: bool | None = None
@@ -67,8 +67,8 @@ _preamble = msgspec.json.Decoder(Preamble).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-def read_as(decode: Callable[[bytes], T], body: bytes) -> T:
-    """Reads a body; raises BadRequest where it is not of that shape."""
+def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
+    """Decodes a body. Raises BadRequest if it is not JSON of that shape."""
     try:
         return decode(body)
     except RecursionError:
@@ -83,76 +83,82 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
 
-async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
-    """Reads a body that may be parsed; raises Shut, BadRequest, ClientGone."""
+async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:
+    """Reads a body and checks its limits. Raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
     coding = headers.get(b"content-encoding", b"identity").lower()
     if coding != b"identity":
-        message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
-        raise Shut(415, new_error("bad-request", message))
-    body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
-    await for_body(body, bodies.check, body, host.shape)
+        message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
+        raise HttpRejection(415, new_error("bad-request", message))
+    body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
+    await for_body(body, bodies.check, body, gateway.json_limits)
     return body
 
 
-async def parsed(incoming: IncomingRequest, limits: RequestLimits) -> None:
-    """Parses a request, once for all targets. Raises RequestFailed."""
+async def parse_request(incoming: IncomingRequest, limits: RequestLimits) -> None:
+    """Parses a request once, for all its targets. Raises RequestFailed."""
     await for_body(incoming.body.raw, incoming.checked, limits)
 
 
 class Endpoint:
-    """Takes requests of one dialect."""
+    """Answers requests of one dialect."""
 
-    def __init__(self, host: Host, dialect: str) -> None:
-        self._host = host
+    def __init__(self, gateway: GatewayContext, dialect: str) -> None:
+        self._gateway = gateway
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
         try:
-            run = await self._started(await self._incoming(scope, receive), scope, send)
-        except bodies.ClientGone:
+            run = await self._start(await self._receive_request(scope, receive), scope, send)
+        except bodies.RequestAborted:
             return
         except RequestFailed as failed:
-            await answers.failure(send, self._dialect, failed, answers.about(id))
+            await http_response.send_error(
+                send, self._dialect, failed, http_response.weft_headers(id)
+            )
             return
         except Exception as problem:
-            ours = answers.own_fault(id, problem)
-            await answers.failure(send, self._dialect, ours, answers.about(id))
+            ours = http_response.internal_error(id, problem)
+            await http_response.send_error(
+                send, self._dialect, ours, http_response.weft_headers(id)
+            )
             return
         if run is not None:
             await self._serve(run, scope, send)
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        """What answers, if that is to be told; raises RequestFailed."""
-        return self._host.start(incoming)
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+        """Starts a run; returns None if its response was sent already. Raises RequestFailed."""
+        return self._gateway.start(incoming)
 
-    async def _incoming(self, scope: Scope, receive: Receive) -> IncomingRequest:
-        """The request, parsed; raises RequestFailed for what cannot be served, ClientGone if nobody
-        waits for an answer any more."""
+    async def _receive_request(self, scope: Scope, receive: Receive) -> IncomingRequest:
+        """Reads and parses the request. Raises RequestFailed if it cannot be served,
+        RequestAborted if the client disconnected."""
         try:
-            body = await body_of(self._host, scope, receive)
-            incoming = await self._read(scope, body)
+            body = await read_body(self._gateway, scope, receive)
+            incoming = await self._parse_request(scope, body)
         except BadRequest as problem:
             raise RequestFailed(bad_request(problem)) from None
-        await self._check(incoming)
+        await self._validate(incoming)
         return incoming
 
-    async def _check(self, incoming: IncomingRequest) -> None:
-        """Raises RequestFailed for a request that cannot be read."""
-        await parsed(incoming, self._host.limits)
+    async def _validate(self, incoming: IncomingRequest) -> None:
+        """Raises RequestFailed for an invalid request."""
+        await parse_request(incoming, self._gateway.limits)
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        """Raises BadRequest, or RequestFailed."""
-        preamble = await for_body(body, read_as, _preamble, body)
-        return self._made(scope, body, self._model(preamble), bool(preamble.stream))
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+        """Builds the request for the relay from a body. Raises BadRequest, RequestFailed."""
+        preamble = await for_body(body, decode_body, _preamble, body)
+        return self._build_request(scope, body, self._model_name(preamble), bool(preamble.stream))
 
-    def _model(self, preamble: Preamble) -> str:
+    def _model_name(self, preamble: Preamble) -> str:
         if not preamble.model:
             raise BadRequest("model", "missing; expected the name of a model")
         return preamble.model
 
-    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> IncomingRequest:
+    def _build_request(
+        self, scope: Scope, body: bytes, model: str, stream: bool
+    ) -> IncomingRequest:
         headers = headers_of(scope)
         betas = headers.get(b"anthropic-beta", b"").decode("latin-1")
         version = headers.get(b"anthropic-version", b"").decode("latin-1")
@@ -165,111 +171,116 @@ class Endpoint:
             version=version if _WORD.fullmatch(version) else None,
             id=scope["weft.id"],
             caller=scope["weft.caller"],
-            reject_lossy=self._host.reject_lossy,
+            reject_lossy=self._gateway.reject_lossy,
             resumable=stream and headers.get(b"weft-resume") == b"1" and is_resumable,
         )
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
-        watch, id = Watch(exchange), scope["weft.id"]
+        watcher, id = DisconnectWatcher(exchange), scope["weft.id"]
         try:
             if run.record.stream:
-                client = answers.Client(id, self._dialect, send, exchange.write)
+                client = http_response.ClientConnection(id, self._dialect, send, exchange.write)
                 writer = self._writer(scope)
-                await answers.StreamAnswer(run, client, self._host.keepalive, writer).tell()
+                await http_response.StreamResponse(
+                    run, client, self._gateway.keepalive, writer
+                ).send()
             else:
-                await self._whole(run, id, send)
+                await self._send_whole(run, id, send)
         except asyncio.CancelledError:
-            if not watch.gone:
+            if not watcher.disconnected:
                 raise
         finally:
-            watch.end()
+            watcher.stop()
             try:
                 await run.close()
             finally:
-                self._host.ended(run)
+                self._gateway.end_run(run)
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
-        """How a stream is told."""
+        """How events are written."""
         return EventStreamWriter(DIALECTS[self._dialect].idle)
 
-    async def _whole(self, run: Run, id: str, send: Send) -> None:
+    async def _send_whole(self, run: Run, id: str, send: Send) -> None:
         try:
             stream = await run.open()
             status, data = await stream.read_body()
             if status == 200:
-                data = self._body(run, stream, data)
+                data = self._render_body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
         except RequestFailed as failed:
-            await self._failed(failed, run, id, send)
+            await self._send_failure(failed, run, id, send)
         except Exception as problem:
-            await self._failed(answers.own_fault(id, problem), run, id, send)
+            await self._send_failure(http_response.internal_error(id, problem), run, id, send)
         else:
-            await answers.body(send, status, data, [answers.JSON, *answers.about(id, run)])
+            await http_response.send_body(
+                send, status, data, [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
+            )
 
-    def _body(self, run: Run, stream: Stream, body: bytes) -> bytes:
-        """What a client is told of an answer in one piece."""
+    def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
+        """The body of a response that is not streamed."""
         return body
 
-    async def _failed(self, failed: RequestFailed, run: Run, id: str, send: Send) -> None:
+    async def _send_failure(self, failed: RequestFailed, run: Run, id: str, send: Send) -> None:
         run.note_failure(failed.error)
-        headers = answers.about(id, run)
-        run.record.status = await answers.failure(send, self._dialect, failed, headers)
+        headers = http_response.weft_headers(id, run)
+        run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
 
 
-class Watch:
-    """Cancels the task that made it when the client goes away."""
+class DisconnectWatcher:
+    """Cancels the task that created it when the client disconnects."""
 
     def __init__(self, exchange: Exchange) -> None:
-        self.gone = False
+        self.disconnected = False
         self._task = asyncio.current_task()
         self._exchange = exchange
-        exchange.watch(self._left)
+        exchange.on_disconnect(self._on_disconnect)
 
-    def _left(self) -> None:
-        self.gone = True
+    def _on_disconnect(self) -> None:
+        self.disconnected = True
         if self._task is not None:
             self._task.cancel()
 
-    def end(self) -> None:
-        self._exchange.watch(None)
-        if self.gone and self._task is not None:
+    def stop(self) -> None:
+        self._exchange.on_disconnect(None)
+        if self.disconnected and self._task is not None:
             self._task.uncancel()
 
 
-class Messages(Endpoint):
-    """Threads are kept by the upstream that made them: clients are told, and know what to do."""
+class MessagesEndpoint(Endpoint):
+    """Refuses threads, which only the upstream that created them has: clients then send all
+    messages."""
 
-    def _model(self, preamble: Preamble) -> str:
+    def _model_name(self, preamble: Preamble) -> str:
         if isinstance(preamble.thread, Raw) and bytes(preamble.thread) != b"null":
             extra = ErrorPartExtra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
                 "internal",
-                "thread: not available here; send the messages",
+                "thread is not supported here; send the messages",
                 status=400,
                 extra=msgspec.Raw(msgspec.json.encode(extra)),
             )
             raise RequestFailed(error)
-        return super()._model(preamble)
+        return super()._model_name(preamble)
 
 
-class Gemini(Endpoint):
-    """The model and the verb are in the path, behind the last colon."""
+class GeminiEndpoint(Endpoint):
+    """The model and the method are in the path, separated by the last colon."""
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        called = scope["path_params"]["call"].removeprefix("models/")
-        name, _, verb = called.rpartition(":")
-        await for_body(body, read_as, _preamble, body)
-        if not name or verb not in _VERBS:
-            expected = " or ".join(_VERBS)
-            message = f"no {verb[:100]!r} of a model here; expected {expected}"
-            raise Shut(404, new_error("not-found", message))
-        return self._made(scope, body, name, _VERBS[verb])
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+        call = scope["path_params"]["call"].removeprefix("models/")
+        name, _, method = call.rpartition(":")
+        await for_body(body, decode_body, _preamble, body)
+        if not name or method not in _METHODS:
+            message = f"unknown method {method[:100]!r}; expected {' or '.join(_METHODS)}"
+            raise HttpRejection(404, new_error("not-found", message))
+        return self._build_request(scope, body, name, _METHODS[method])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
         return super()._writer(scope) if is_events else JsonArrayWriter()
 
 
-_VERBS = {"generateContent": False, "streamGenerateContent": True}
+_METHODS = {"generateContent": False, "streamGenerateContent": True}
+"""Whether each of them streams."""

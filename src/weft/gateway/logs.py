@@ -48,7 +48,7 @@ _PLAIN_SPOKEN = (OSError, InternalError)
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-class Lines(logging.Handler):
+class JsonLogHandler(logging.Handler):
     """Writes what the libraries below us log, as lines like our own."""
 
     def __init__(self, scrub: Scrubber) -> None:
@@ -107,7 +107,7 @@ def write(line: dict[str, object]) -> None:
 def begin(level: str, scrub: Scrubber) -> None:
     """Sends everything that is logged in this process to standard error."""
     root = logging.getLogger()
-    root.handlers = [Lines(scrub)]
+    root.handlers = [JsonLogHandler(scrub)]
     root.setLevel(LEVELS[level])
     logging.getLogger("uvicorn").setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("asyncio").setLevel(logging.WARNING)

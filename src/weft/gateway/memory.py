@@ -1,7 +1,7 @@
-"""How much memory requests may take, all of them together, from their first byte to their end.
+"""The memory that all requests together may use, each from its first byte to its end.
 
-A body is in memory several times: as it came, as it was read, and as it goes to the upstream. Text
-that is not ASCII is wider once it is read: up to four bytes a character. So a body counts with a
+A body is in memory several times: as received, as parsed, and as rendered for the upstream. Text
+that is not ASCII takes up to four bytes a character once it is parsed. So a body counts as a
 multiple of its size, measured so that the process stays below the limit.
 """
 
@@ -9,40 +9,40 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from weft.dialects.error_classes import new_error
-from weft.gateway.doors import Shut
+from weft.gateway.auth import HttpRejection
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-PLAIN = 6
-"""How often a body counts whose text is ASCII."""
+ASCII_FACTOR = 6
+"""How many times its size a body counts whose text is ASCII."""
 
-WIDE = 12
-"""How often any other counts."""
+UNICODE_FACTOR = 12
+"""The same for any other body."""
 
 
-class Memory:
-    """What one process may hold of requests, and what it holds."""
+class MemoryBudget:
+    """The bytes that requests of one process may use, and those that they use."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
 
-    def reservation(self) -> "Reservation":
-        return Reservation(self)
+    def reservation(self) -> "MemoryReservation":
+        return MemoryReservation(self)
 
 
-class Reservation:
-    """The share of one request or connection. It lasts until its last holder released it."""
+class MemoryReservation:
+    """The share of one request or connection, held until its last holder released it."""
 
     __slots__ = ("_memory", "holders", "size")
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryBudget) -> None:
         self._memory = memory
         self.size = 0
         self.holders = 1
 
     def resize(self, size: int) -> bool:
-        """Makes it so large; returns False, and changes nothing, if there is no room for more."""
+        """Grows or shrinks to this size; returns False, and changes nothing, if it does not fit."""
         memory = self._memory
         more = size - self.size
         if more > 0 and memory.used + more > memory.limit:
@@ -51,18 +51,18 @@ class Reservation:
         self.size = size
         return True
 
-    def demand(self, size: int) -> None:
-        """Makes it so large. Raises Shut if there is no room: too large, if there never will be."""
+    def reserve(self, size: int) -> None:
+        """Grows to this size, or raises HttpRejection: 413 if the limit is smaller, else 503."""
         if self.resize(size):
             return
         if size > self._memory.limit:
-            message = f"the request takes {size} bytes of memory; server.limits.memory is less"
-            raise Shut(413, new_error("too-large", message))
-        message = "the server has no memory for this request now; try again later"
-        raise Shut(503, new_error("overloaded", message, retry_after=1))
+            message = f"the request needs {size} bytes of memory, more than server.limits.memory"
+            raise HttpRejection(413, new_error("too-large", message))
+        message = "the server has no memory for this request at the moment; try again later"
+        raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
 
     def release(self) -> bool:
-        """One holder less; returns whether it was the last, and all is given back."""
+        """Drops one holder; returns True if it was the last and the memory is free again."""
         self.holders -= 1
         if self.holders:
             return False
@@ -71,46 +71,46 @@ class Reservation:
 
 
 class BodyReservation:
-    """The share of one body, which is read with `receive`."""
+    """The share of one body, which is received through `receive`."""
 
-    def __init__(self, memory: Memory, receive: Receive, limit: int) -> None:
-        """Nobody reads more than `limit` bytes of a body."""
+    def __init__(self, memory: MemoryBudget, receive: Receive, limit: int) -> None:
+        """`limit`: the largest body, in bytes."""
         self.reserved = memory.reservation()
         self._receive = receive
         self._limit = limit
         self._expected = self._read = 0
-        self._weight = PLAIN
+        self._weight = ASCII_FACTOR
 
-    def expect(self, told: bytes | None) -> None:
-        """Reserves what the head says that will come. Raises Shut."""
-        size = int(told or 0)
-        if size <= self._limit:  # else it is refused unread
+    def expect(self, content_length: bytes | None) -> None:
+        """Reserves memory for the announced length. Raises HttpRejection."""
+        size = int(content_length or 0)
+        if size <= self._limit:  # a larger one is refused unread
             self._expected = size
             self._reserve()
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Returns the next piece of the body. Raises Shut if there is no room for it."""
+        """Returns the next message. Raises HttpRejection if there is no memory for its body."""
         message = await self._receive()
         piece = message.get("body", b"")
         if piece:
             self._read += len(piece)
-            if self._weight == PLAIN and not is_plain(piece):
-                self._weight = WIDE
+            if self._weight == ASCII_FACTOR and not is_ascii_json(piece):
+                self._weight = UNICODE_FACTOR
                 self._reserve()
             elif self._read > self._expected:
                 self._reserve()
         return message
 
     def _reserve(self) -> None:
-        self.reserved.demand(self._weight * max(self._expected, self._read))
+        self.reserved.reserve(self._weight * max(self._expected, self._read))
 
 
-def is_plain(piece: bytes) -> bool:
-    """Whether a piece of JSON holds only text that is ASCII once it is read. A backslash at its end
-    may begin what is not."""
+def is_ascii_json(piece: bytes) -> bool:
+    """Whether the text in a piece of JSON is ASCII once it is parsed. A backslash at the end may
+    begin an escape that is not."""
     return piece.isascii() and b"\\u" not in piece and not piece.endswith(b"\\")
 
 
-def weight(text: str) -> int:
-    """Returns what a message counts."""
-    return len(text) * (PLAIN if text.isascii() else WIDE)
+def message_cost(text: str) -> int:
+    """Returns the bytes that a WebSocket message counts."""
+    return len(text) * (ASCII_FACTOR if text.isascii() else UNICODE_FACTOR)

@@ -1,16 +1,23 @@
-"""`POST /v1/responses` of a gateway that remembers: turns go on from earlier ones, answers are
-stored, and may run without their client.
+"""The endpoints of a gateway with a store: turns continue earlier ones, and responses may run on
+without their client.
 """
 
 from dataclasses import replace
 
 from weft.dialects import DIALECTS
 from weft.errors import BadRequest
-from weft.gateway import answers
-from weft.gateway.endpoints import Endpoint, Host, Messages, Scope, Send, read_as
-from weft.gateway.protocol import EXCHANGE
-from weft.gateway.sessions import Sessions, preamble_of
-from weft.gateway.stored import follow
+from weft.gateway import http_response
+from weft.gateway.endpoints import (
+    Endpoint,
+    GatewayContext,
+    MessagesEndpoint,
+    Scope,
+    Send,
+    decode_body,
+)
+from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.sessions import Sessions, parse_preamble
+from weft.gateway.stored_responses import stream_events
 from weft.gateway.writers import EventStreamWriter
 from weft.relay.incoming import IncomingRequest, RequestFailed, bad_request
 from weft.relay.offload import for_body
@@ -18,63 +25,63 @@ from weft.relay.run import Run
 from weft.store.base import StoreError
 
 
-class Remembering(Endpoint):
-    """Stored streams go on for a while when their client has left, if the settings say so."""
+class StoringEndpoint(Endpoint):
+    """Stored streams go on for `resume_window` seconds after their client disconnected."""
 
-    def __init__(self, host: Host, dialect: str, sessions: Sessions) -> None:
-        super().__init__(host, dialect)
+    def __init__(self, gateway: GatewayContext, dialect: str, sessions: Sessions) -> None:
+        super().__init__(gateway, dialect)
         self._sessions = sessions
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        run = self._host.start(incoming)
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+        run = self._gateway.start(incoming)
         if not (incoming.stream and run.writer is not None and self._sessions.window):
             return run
-        id = await self._sessions.detach(run, self._host.ended)
+        id = await self._sessions.detach(run, self._gateway.end_run)
         client = self._client(scope, send)
-        writer = self._following(id if incoming.resumable else None)
-        await follow(scope, client, self._sessions.events(id), writer, self._host.keepalive, run)
+        writer = self._stream_writer(id if incoming.resumable else None)
+        await stream_events(
+            scope, client, self._sessions.events(id), writer, self._gateway.keepalive, run
+        )
         return None
 
-    def _following(self, log_id: str | None = None) -> EventStreamWriter:
+    def _stream_writer(self, log_id: str | None = None) -> EventStreamWriter:
         return EventStreamWriter(DIALECTS[self._dialect].idle, log_id)
 
-    def _client(self, scope: Scope, send: Send) -> answers.Client:
-        return answers.Client(scope["weft.id"], self._dialect, send, scope[EXCHANGE].write)
+    def _client(self, scope: Scope, send: Send) -> http_response.ClientConnection:
+        return http_response.ClientConnection(
+            scope["weft.id"], self._dialect, send, scope[EXCHANGE].write
+        )
 
 
-class RememberedMessages(Remembering, Messages):
+class StoringMessagesEndpoint(StoringEndpoint, MessagesEndpoint):
     pass
 
 
-class Responses(Remembering):
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        preamble = await for_body(body, read_as, preamble_of, body)
-        incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
-        return await self._sessions.recalled(incoming, preamble)
+class ResponsesEndpoint(StoringEndpoint):
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+        preamble = await for_body(body, decode_body, parse_preamble, body)
+        incoming = self._build_request(
+            scope, body, self._model_name(preamble), bool(preamble.stream)
+        )
+        return await self._sessions.with_history(incoming, preamble)
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         if not incoming.background:
-            return await super()._started(incoming, scope, send)
-        await self._launch(incoming, scope, self._client(scope, send))
-        return None
-
-    async def _launch(
-        self, incoming: IncomingRequest, scope: Scope, client: answers.Client
-    ) -> None:
-        """Has it run in the background."""
-        run = self._host.start(replace(incoming, stream=True))
+            return await super()._start(incoming, scope, send)
+        run = self._gateway.start(replace(incoming, stream=True))
+        client = self._client(scope, send)
         try:
-            snapshot = await self._sessions.launch(run, incoming, self._host.ended)
+            snapshot = await self._sessions.launch(run, incoming, self._gateway.end_run)
         except (StoreError, BadRequest) as problem:
             await run.close()
-            self._host.ended(run)
+            self._gateway.end_run(run)
             if isinstance(problem, BadRequest):
                 raise RequestFailed(bad_request(problem)) from None
             raise
         if incoming.stream:
             events = self._sessions.events(incoming.response_id or "")
-            await follow(scope, client, events, self._following(), self._host.keepalive)
+            writer = self._stream_writer()
+            await stream_events(scope, client, events, writer, self._gateway.keepalive)
         else:
-            await answers.body(
-                client.send, 200, snapshot, [answers.JSON, *answers.about(client.id)]
-            )
+            await http_response.send_json(client.send, client.id, snapshot)
+        return None

@@ -1,8 +1,8 @@
-"""The process that serves: starts, says where it listens, and leaves without cutting anyone short.
+"""The server process: starts, prints where it listens, and drains before it exits.
 
-The first SIGTERM or SIGINT closes the listeners and the idle connections, and tells the app to
-take no new work. What is open may go on for `drain` seconds; then the app is told to cut it, has a
-few seconds to say so to its clients, and the process ends with 0. A second signal ends it now.
+The first SIGTERM or SIGINT closes the listeners and idle connections, and the app accepts no new
+work. Open responses may go on for `drain` seconds; then the app aborts them, has a few seconds to
+tell its clients, and the process exits with 0. A second signal ends it at once.
 """
 
 import asyncio
@@ -20,89 +20,88 @@ from types import FrameType
 from typing import Protocol, TypeAlias
 
 import uvicorn
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weft.gateway.allocator import return_free_memory, reuse_large_blocks
 from weft.gateway.descriptors import raise_limit
-from weft.gateway.protocol import Door, DoorLimits, protocol
-from weft.gateway.sockets import protocol as socket_protocol
+from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
+from weft.gateway.uvicorn_internals import ASGI3Application, HttpToolsProtocol
+from weft.gateway.websocket_protocol import protocol as socket_protocol
 
-CUT = 5.0
-"""Seconds between telling the app to cut what is open and cutting it."""
+ABORT_TIMEOUT = 5.0
+"""Seconds that the app has to abort open responses, before their connections are dropped."""
 
-NOW = 1.0
-"""Seconds after a second signal in which the process is gone, whatever it does."""
+FORCED_EXIT = 1.0
+"""Seconds after a second signal until the process exits, whatever it does."""
 
 BLOCKED = 0.1
 """Seconds without a turn after which the event loop counts as blocked."""
-
-IDLE = 10
-"""Seconds without a request after which free memory is returned to the kernel."""
 
 BACKLOG = 2048
 SPARE_DESCRIPTORS = 256
 """Beside two for each connection: its own, and that of its upstream."""
 
+IDLE = 10
+"""Seconds without a request after which free memory is returned to the kernel."""
+
 Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
-HANDLED = (signal.SIGTERM, signal.SIGINT)
+EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("weft.server")
 
 
 class Drainable(Protocol):
-    """What is served."""
+    """An application that can be drained."""
 
     @property
     def app(self) -> ASGI3Application: ...
 
     def drain(self) -> None:
-        """Called once, on the event loop: from now on there is no new work."""
+        """Called once, on the event loop: from now on no new request is accepted."""
 
-    def cut(self) -> None:
-        """Called once, on the event loop, if something is still open when the time is over: it
-        should end now, and say so to its clients."""
+    def abort(self) -> None:
+        """Called once, on the event loop, if responses are still open after the drain time: they
+        should end now, with an error for their clients."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Returns listening sockets, one for each address that the name has; port 0 is any free one,
-    the same for all. Raises OSError."""
+    """Returns listening sockets, one for each address of the host; port 0 is a free one, the same
+    for all. Raises OSError."""
     found: list[socket.socket] = []
     kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
-    for family, *_, place in socket.getaddrinfo(host, port, type=kind, flags=passive):
+    for family, *_, where in socket.getaddrinfo(host, port, type=kind, flags=passive):
         number = found[0].getsockname()[1] if found else port
         try:
-            found.append(bind(family, (place[0], number, *place[2:])))
+            found.append(bind(family, (where[0], number, *where[2:])))
             found[-1].listen(BACKLOG)
         except OSError:
             if not found:
-                raise  # a second address may be one that this machine does not have
+                raise  # this machine may not have the other addresses
     return found
 
 
-def bind(family: int, place: tuple[object, ...], *options: int) -> socket.socket:
-    """Returns a socket that is bound there, with more options than it needs. Raises OSError."""
+def bind(family: int, where: tuple[object, ...], *options: int) -> socket.socket:
+    """Returns a bound socket with SO_REUSEADDR and further options. Raises OSError."""
     channel = socket.socket(family, socket.SOCK_STREAM)
     try:
         for option in (socket.SO_REUSEADDR, *options):
             channel.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
             channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        channel.bind(place)
+        channel.bind(where)
     except OSError:
         channel.close()
         raise
     return channel
 
 
-def address(host: str, sockets: Sequence[socket.socket]) -> str:
-    """Returns the URL of what listens there."""
+def url_of(host: str, sockets: Sequence[socket.socket]) -> str:
+    """Returns the URL of listening sockets."""
     port = sockets[0].getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def announce(url: str) -> None:
-    """Says on stdout where the gateway listens."""
+    """Prints where the gateway listens."""
     print(f"listening on {url}", flush=True)
 
 
@@ -113,29 +112,29 @@ def serve(
     port: int = 8787,
     sockets: list[socket.socket] | None = None,
     ready: Callable[[], None] | None = None,
-    limits: DoorLimits | None = None,
+    limits: ConnectionLimits | None = None,
     drain: float = 30.0,
     keep_alive: float = 75.0,
     websocket: bool = True,
     websocket_message: int = 32 * 1024 * 1024,
 ) -> int:
-    """Serves until a signal comes; returns the exit code, 0 unless the app failed to start.
+    """Serves until a signal; returns the exit code: 0, unless the app failed to start.
 
-    `factory` is called in this process, before the event loop runs. Instead of host and port
-    there may be sockets that listen. `ready` is called when requests are answered; without it,
-    stdout says where. Raises OSError where one cannot listen.
+    `factory` is called in this process, before the event loop runs. Listening `sockets` replace
+    host and port. `ready` is called once requests are answered; by default it prints the URL.
+    Raises OSError if it cannot listen.
     """
     reuse_large_blocks()
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
-    http = protocol(limits or DoorLimits())
+    http = protocol(limits or ConnectionLimits())
     raise_limit(2 * http.limits.connections + SPARE_DESCRIPTORS)
     config = uvicorn.Config(
         served.app,
         http=http,
-        ws=socket_protocol(http.lobby.memory) if websocket else "none",
+        ws=socket_protocol(http.registry.memory) if websocket else "none",
         ws_max_size=websocket_message,
-        ws_per_message_deflate=False,  # a small frame must not become a large message
+        ws_per_message_deflate=False,  # a small frame could inflate to a large message
         interface="asgi3",
         lifespan="on",
         log_config=None,
@@ -144,25 +143,25 @@ def serve(
         server_header=False,
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]
     )
-    url = address(host, listening)
-    server = Server(config, served, drain=drain, ready=ready or (lambda: announce(url)))
+    url = url_of(host, listening)
+    server = GatewayServer(config, served, drain=drain, ready=ready or (lambda: announce(url)))
     try:
         server.run(listening)
-    except SystemExit as failure:  # the way uvicorn says that the app did not start
+    except SystemExit as failure:  # raised by uvicorn if the app did not start
         return failure.code if isinstance(failure.code, int) else 1
     return 0
 
 
-def release(before: Mapping[int, Handler], *, left: bool) -> None:
-    """Puts the handlers of signals back. A process that was asked to leave and did is about to end
-    with its code: one more signal must not kill it on its last steps."""
+def restore_signals(before: Mapping[int, Handler], *, exiting: bool) -> None:
+    """Restores the signal handlers. A process that is exiting as it was asked to ignores further
+    signals: they must not change its exit code."""
     for number, handler in before.items():
-        asked_to_leave = left and number in HANDLED
-        signal.signal(number, signal.SIG_IGN if asked_to_leave else handler)
+        is_ignored = exiting and number in EXIT_SIGNALS
+        signal.signal(number, signal.SIG_IGN if is_ignored else handler)
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, with its own way to leave."""
+class GatewayServer(uvicorn.Server):
+    """uvicorn's server, with its own way to shut down."""
 
     def __init__(
         self,
@@ -176,13 +175,13 @@ class Server(uvicorn.Server):
         self.drain = drain
         self._served = served
         self._ready = ready
-        self._leave = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._drain_event = asyncio.Event()
+        self._force_event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """The first time: begins to drain. The second time: ends at once. From any thread."""
-        event = self._hurry if self.should_exit else self._leave
+        """Begins to drain; the second time, exits at once. Can be called from any thread."""
+        event = self._force_event if self.should_exit else self._drain_event
         self.force_exit, self.should_exit = self.should_exit, True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(event.set)
@@ -191,95 +190,87 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Unlike uvicorn's, does not raise them again: to be asked to leave is no failure. A
-        signal that is ignored stays so."""
+        """Unlike uvicorn's, does not raise the signal again: an exit on request is no failure.
+        Ignored signals stay ignored."""
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [one for one in HANDLED if signal.getsignal(one) is not signal.SIG_IGN]
-        before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in heard}
+        handled = [one for one in EXIT_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in handled}
         try:
             yield
         finally:
-            release(before, left=self.should_exit)
+            restore_signals(before, exiting=self.should_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.stop()
         if self.force_exit:
-            leave_within(NOW)
+            exit_within(FORCED_EXIT)
 
-    # The life of the server
+    # Startup, serving and shutdown
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        await self.on_tick(0)  # the first answer has a date, too
+        await self.on_tick(0)  # sets the Date header of the first response
         if not self.should_exit:
             self._ready()
 
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
-        lobby = http.lobby if issubclass(http, Door) else None
+        registry = http.registry if issubclass(http, HttpProtocol) else None
         idle = IDLE  # seconds without a request
-        with watching(asyncio.get_running_loop()):
+        with Watchdog(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)
-                if lobby is not None:
-                    lobby.descriptors.look()
+                if registry is not None:
+                    registry.descriptors.check()
                 idle = 0 if self.server_state.tasks else idle + 1
                 if idle == IDLE:
                     await asyncio.to_thread(return_free_memory)
-                await _within(1.0, self._leave)
+                await _wait_for(1.0, self._drain_event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._close_listeners(sockets or [])
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
         self._served.drain()
         for connection in list(self.server_state.connections):
-            if isinstance(connection, HttpToolsProtocol):  # a WebSocket is the app's to close
+            if isinstance(connection, HttpToolsProtocol):  # the app closes its WebSockets
                 connection.shutdown()
-        if not await self._all_done(self.drain):
-            log.warning("cut: %d connections are still open", len(self.server_state.connections))
-            self._served.cut()
-            await self._all_done(CUT)
+        if not await self._wait_until_idle(self.drain):
+            connections = len(self.server_state.connections)
+            log.warning("aborting %d connections that are open after the drain time", connections)
+            self._served.abort()
+            await self._wait_until_idle(ABORT_TIMEOUT)
         if threading.current_thread() is threading.main_thread():
-            leave_within(CUT)  # an app that does not end is ended
-        self._drop()
-        await self._end_lifespan()
-
-    def _close_listeners(self, sockets: list[socket.socket]) -> None:
-        for server in self.servers:
-            server.close()
-        for channel in sockets:
-            channel.close()
-
-    async def _all_done(self, limit: float) -> bool:
-        """Waits until nothing is open, the time is over, or there is a hurry; tells which."""
-        state = self.server_state
-        end = time.monotonic() + limit
-        while state.connections or state.tasks:
-            if time.monotonic() >= end or self._hurry.is_set():
-                return False
-            await _within(0.02, self._hurry)
-        return True
-
-    def _drop(self) -> None:
+            exit_within(ABORT_TIMEOUT)  # even if the app does not end
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         for task in list(self.server_state.tasks):
             task.cancel()
-
-    async def _end_lifespan(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.lifespan.shutdown(), NOW / 2 if self.force_exit else CUT)
+            timeout = FORCED_EXIT / 2 if self.force_exit else ABORT_TIMEOUT
+            await asyncio.wait_for(self.lifespan.shutdown(), timeout)
+
+    async def _wait_until_idle(self, limit: float) -> bool:
+        """Waits until no connection is open; returns False after `limit` seconds, or a second
+        signal."""
+        state = self.server_state
+        end = time.monotonic() + limit
+        while state.connections or state.tasks:
+            if time.monotonic() >= end or self._force_event.is_set():
+                return False
+            await _wait_for(0.02, self._force_event)
+        return True
 
 
-async def _within(seconds: float, event: asyncio.Event) -> None:
+async def _wait_for(seconds: float, event: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
 
 
-def leave_within(seconds: float) -> None:
-    """Ends the process with 0 by then, if it did not end by itself."""
+def exit_within(seconds: float) -> None:
+    """Ends the process with exit code 0 after these seconds, if it still runs."""
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -288,63 +279,52 @@ def leave_within(seconds: float) -> None:
 # The watchdog
 
 
-@contextlib.contextmanager
-def watching(loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> Iterator[None]:
-    """While inside, a thread logs what the loop's thread does when the loop takes no turn for
-    longer than the limit: once for each time."""
-    watchdog = Watchdog(loop, limit)
-    watchdog.start()
-    try:
-        yield
-    finally:
-        watchdog.stop()
-
-
 class Watchdog:
-    """Use `watching`."""
+    """A context in which a thread logs the stack of the loop's thread whenever the loop is blocked
+    for longer than `limit` seconds, once for each time."""
 
     LONGEST = 10.0
-    """Seconds after which a loop that is still blocked is logged all the same."""
+    """Seconds after which a loop that is still blocked is logged."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> None:
         self._loop = loop
         self._limit = limit
-        self._turn = time.monotonic()
+        self._last_turn = time.monotonic()
         self._watched = threading.get_ident()
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        self._beat()
+    def __enter__(self) -> None:
+        self._tick()
         self._thread.start()
 
-    def stop(self) -> None:
-        self._over.set()
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
         self._thread.join()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _beat(self) -> None:
-        self._turn = time.monotonic()
-        self._timer = self._loop.call_later(self._limit / 4, self._beat)
+    def _tick(self) -> None:
+        self._last_turn = time.monotonic()
+        self._timer = self._loop.call_later(self._limit / 4, self._tick)
 
     def _watch(self) -> None:
-        while not self._over.wait(self._limit / 2):
-            turn = self._turn
+        while not self._stopped.wait(self._limit / 2):
+            turn = self._last_turn
             if time.monotonic() - turn > self._limit:
-                self._report(turn, _stack(self._watched))
+                stack, end = _stack_of(self._watched), time.monotonic() + self.LONGEST
+                while self._is_blocked_since(turn, 0.005) and time.monotonic() < end:
+                    pass
+                blocked = time.monotonic() - turn
+                log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
+                while self._is_blocked_since(turn, self._limit / 2):
+                    pass
 
-    def _report(self, turn: float, stack: str) -> None:
-        end = time.monotonic() + self.LONGEST
-        while self._turn == turn and time.monotonic() < end and not self._over.wait(0.005):
-            pass
-        blocked = time.monotonic() - turn
-        log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
-        while self._turn == turn and not self._over.wait(self._limit / 2):
-            pass
+    def _is_blocked_since(self, turn: float, pause: float) -> bool:
+        return self._last_turn == turn and not self._stopped.wait(pause)
 
 
-def _stack(thread: int) -> str:
+def _stack_of(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     return "".join(traceback.format_stack(frame)) if frame is not None else ""

@@ -1,17 +1,18 @@
-"""`/v1/responses` over a WebSocket: one create per message, the events of the stream as frames.
+"""`/v1/responses` over a WebSocket: one `response.create` per message, each event as a message.
 
-One response at a time; what is asked meanwhile waits its turn. An error leaves the socket usable.
+A socket runs one response at a time; further messages are queued. After an error the socket can
+still be used.
 
-A socket remembers its latest responses, stored or not, so that the next one need bring only what
-is new. What is not to be stored goes on from there alone; what is stored goes on from the store
-as well. A response that was gone on from in vain is forgotten: the client sends all of it anew.
-What is stored of a response is what a client over HTTP would have been sent, so it is read and
-resumed there like any other. A create with `generate: false` is answered at once, by a response
-without content that the next one goes on from.
+A socket caches its last responses, stored or not, so that a request needs to contain only what is
+new. A request that is not to be stored continues from the cache alone, others from the store as
+well. If a continuation fails, its previous response is removed from the cache, and the client sends
+the whole conversation again. The stored log is the one that an HTTP client would have received, so
+the response can be read and resumed over HTTP. `generate: false` is answered at once with an empty
+response that the next request can continue.
 
-Clients take an error frame for the end of a turn, and a failed response as well. So each turn has
-one of them: the frame if there is no response yet, the failed response if there is. A client that
-gives a `stream_id` to a create finds it in everything that is told about that.
+To a client, both an error message and a failed response end a turn, so each turn has only one of
+them: the error message if there is no response yet, otherwise the failed response. The `stream_id`
+of a request is repeated in every message about it.
 """
 
 import asyncio
@@ -21,29 +22,28 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from uvicorn.protocols.utils import ClientDisconnected
 
 from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS
-from weft.dialects.error_classes import error_headers as error_headers
-from weft.dialects.error_classes import new_error
+from weft.dialects.error_classes import error_headers, new_error
 from weft.errors import BadRequest
 from weft.findings import Findings
-from weft.gateway import answers, bodies
-from weft.gateway.doors import Shut
-from weft.gateway.endpoints import Host, Receive, Scope, Send, parsed
-from weft.gateway.recent import Recent, State
+from weft.gateway import bodies, http_response
+from weft.gateway.apis import RESPONSES
+from weft.gateway.auth import HttpRejection
+from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parse_request
+from weft.gateway.response_cache import CachedResponse, ResponseCache
 from weft.gateway.sessions import (
-    DIALECT,
     RUNNING,
     ResponsesPreamble,
     Sessions,
-    given_in,
-    preamble_of,
-    unknown,
+    input_items_of,
+    parse_preamble,
+    previous_not_found,
 )
-from weft.gateway.sockets import SOCKET, Socket
+from weft.gateway.uvicorn_internals import ClientDisconnected
+from weft.gateway.websocket_protocol import WEBSOCKET, WebSocketProtocol
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
@@ -55,25 +55,25 @@ from weft.relay.run import Run
 from weft.sse import Event
 
 LIFETIME = 3600.0
-"""Seconds that a socket may be used."""
+"""Seconds after which a socket is closed."""
 
-PER_KEY = 64
-"""Sockets of one key."""
+SOCKETS_PER_KEY = 64
+"""Open sockets of one API key."""
 
-WAITING = 64
-"""Messages that may wait their turn."""
+MAX_QUEUED = 64
+"""Messages that may be queued."""
 
-WAITING_SIZE = 32 * 1024 * 1024
-"""Characters of these, after which no more are taken."""
+MAX_QUEUED_SIZE = 32 * 1024 * 1024
+"""Queued characters above which no more messages are accepted."""
 
 _TRUE = Raw(b"true")
-_NONE = (UNSET, Raw(b"null"))
+_ABSENT = (UNSET, Raw(b"null"))
 _FORBIDDEN = ("stream", "stream_options", "background")
-_OF_SOCKETS = ("type", "stream_id", "generate")
-"""Fields that a request over HTTP has not."""
+_SOCKET_FIELDS = ("type", "stream_id", "generate")
+"""Fields that only WebSocket messages have."""
 
-_WHOLE = ("completed", "incomplete")
-"""How a response ends that may be gone on from."""
+_CONTINUABLE = ("completed", "incomplete")
+"""The status of a response that can be continued."""
 
 
 class _Create(ResponsesPreamble):
@@ -82,16 +82,16 @@ class _Create(ResponsesPreamble):
     generate: bool = True
 
 
-class _Ended(msgspec.Struct):
-    """As much of a response as is remembered."""
+class _FinalResponse(msgspec.Struct):
+    """The fields of a response that are cached."""
 
     id: str = ""
     status: str = ""
     output: list[Raw] = []
 
 
-class _Error(msgspec.Struct, omit_defaults=True):
-    """How an error is told here: its code is never null."""
+class _ErrorMessage(msgspec.Struct, omit_defaults=True):
+    """An error message. Unlike over HTTP, its code is never null."""
 
     type: Literal["error"]
     status: int
@@ -101,13 +101,13 @@ class _Error(msgspec.Struct, omit_defaults=True):
 
 _create = msgspec.json.Decoder(_Create).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_ended = msgspec.json.Decoder(_Ended).decode
+_ended = msgspec.json.Decoder(_FinalResponse).decode
 _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a socket is closed: how it is told, as soon as no response is under way."""
+class SocketClose:
+    """Why a socket is closed after its current response, and the error message before that."""
 
     code: int
     reason: str
@@ -115,135 +115,133 @@ class Ending:
     error_code: str | None = None
 
 
-GONE = Ending(1005, "the client left")
-LEAVING = Ending(1001, "the server is shutting down")
+CLIENT_DISCONNECTED = SocketClose(1005, "the client disconnected")
+SHUTTING_DOWN = SocketClose(1001, "the server is shutting down")
 
 
-def _used_up(seconds: float) -> Ending:
-    message = f"a socket may be used for {seconds / 60:g} minutes; open another one"
-    error = new_error("bad-request", message)
-    return Ending(1000, "used up", error, "websocket_connection_limit_reached")
-
-
-class ResponsesSocket:
-    """An ASGI app for sockets."""
+class ResponsesWebSocket:
+    """The ASGI app of all sockets."""
 
     def __init__(
         self,
-        host: Host,
+        gateway: GatewayContext,
         sessions: Sessions | None = None,
         *,
-        per_key: int = PER_KEY,
+        per_key: int = SOCKETS_PER_KEY,
         lifetime: float = LIFETIME,
     ) -> None:
-        """`lifetime` in seconds. Without sessions nothing is stored."""
-        self._host = host
+        """`lifetime` in seconds. Without `sessions` nothing is stored."""
+        self._gateway = gateway
         self._sessions = sessions
         self._per_key = per_key
         self._lifetime = lifetime
-        self._talks: set[_Talk] = set()
+        self._open: set[_SocketSession] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
-        await socket.accept(headers=answers.about(scope["weft.id"]))
-        talk = _Talk(self._host, socket, self._sessions)
-        mine = sum(one.caller == talk.caller for one in self._talks)
+        await socket.accept(headers=http_response.weft_headers(scope["weft.id"]))
+        session = _SocketSession(self._gateway, socket, self._sessions)
+        mine = sum(one.caller == session.caller for one in self._open)
         if mine >= self._per_key:
-            await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
+            await socket.close(1013, f"this API key has {mine} open sockets, which is its limit")
             return
-        self._talks.add(talk)
-        over = asyncio.get_running_loop().call_later(
-            self._lifetime, talk.end, _used_up(self._lifetime)
+        self._open.add(session)
+        message = f"a socket is closed after {self._lifetime / 60:g} minutes; open another one"
+        error = new_error("bad-request", message)
+        code = "websocket_connection_limit_reached"
+        expired = SocketClose(1000, "lifetime exceeded", error, code)
+        timer = asyncio.get_running_loop().call_later(
+            self._lifetime, session.close_after_response, expired
         )
         try:
-            await talk.hold()
+            await session.run()
         finally:
-            over.cancel()
-            self._talks.discard(talk)
+            timer.cancel()
+            self._open.discard(session)
 
     def drain(self) -> None:
-        """Closes every socket as soon as its response is told."""
-        for talk in self._talks:
-            talk.end(LEAVING)
+        """Closes every socket after its current response."""
+        for session in self._open:
+            session.close_after_response(SHUTTING_DOWN)
 
 
-class _Talk:
-    """One socket, from its first message to its end."""
+class _SocketSession:
+    """One socket."""
 
-    def __init__(self, host: Host, socket: WebSocket, sessions: Sessions | None) -> None:
+    def __init__(
+        self, gateway: GatewayContext, socket: WebSocket, sessions: Sessions | None
+    ) -> None:
         self.caller: str = socket.scope["weft.caller"]
-        self._host = host
+        self._gateway = gateway
         self._socket = socket
         self._sessions = sessions
-        self._recent = Recent()
-        self._connection: Socket = socket.scope[SOCKET]
-        self._remembered = self._connection.memory.reservation()
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        self._size = 0
-        self._ending: Ending | None = None
+        self._cache = ResponseCache()
+        self._connection: WebSocketProtocol = socket.scope[WEBSOCKET]
+        self._cache_memory = self._connection.memory.reservation()
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queued_size = 0
+        self._close: SocketClose | None = None
 
-    def end(self, ending: Ending) -> None:
-        """Closes the socket once the response that is under way is told."""
-        if self._ending is None:
-            self._ending = ending
-            self._waiting.put_nowait("")  # whoever waits for a message goes on
+    def close_after_response(self, close: SocketClose) -> None:
+        """Closes the socket after its current response."""
+        if self._close is None:
+            self._close = close
+            self._queue.put_nowait("")  # wakes _answer_queued
 
-    async def hold(self) -> None:
-        """Reads what the client sends, all the time: only so its leaving is noticed."""
-        answering = asyncio.create_task(self._answer())
+    async def run(self) -> None:
+        """Reads messages all the time: a disconnect is noticed only while reading."""
+        answering = asyncio.create_task(self._answer_queued())
         try:
-            while (text := await self._received()) is not None:
-                self._waiting.put_nowait(text)
-                self._size += len(text)
+            while (text := await self._receive()) is not None:
+                self._queue.put_nowait(text)
+                self._queued_size += len(text)
         finally:
-            self.end(GONE)
+            self.close_after_response(CLIENT_DISCONNECTED)
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
-            self._remembered.release()
+            self._cache_memory.release()
 
-    async def _received(self) -> str | None:
-        """The next message; nothing if there can be none."""
+    async def _receive(self) -> str | None:
+        """Returns the next message; None after the last."""
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
             return None
         text: str | None = message.get("text")
         if text is None:
-            await self._socket.close(1003, "expected JSON as text")
-        elif self._waiting.qsize() >= WAITING or self._size > WAITING_SIZE:
-            await self._socket.close(1008, "too many messages wait their turn")
+            await self._socket.close(1003, "expected text messages with JSON")
+        elif self._queue.qsize() >= MAX_QUEUED or self._queued_size > MAX_QUEUED_SIZE:
+            await self._socket.close(1008, "too many queued messages")
         else:
             return text
         return None
 
-    async def _answer(self) -> None:
+    async def _answer_queued(self) -> None:
         try:
             while True:
-                text = await self._waiting.get()
-                if self._ending is not None:
-                    await self._closed(self._ending)
+                text = await self._queue.get()
+                if (close := self._close) is not None:
+                    if close.error is not None:
+                        await self._send_error(RequestFailed(close.error), close.error_code)
+                    if close is not CLIENT_DISCONNECTED:
+                        await self._socket.close(close.code, close.reason)
                     return
-                self._size -= len(text)
-                await self._one(text)
-                self._connection.answered(text)
+                self._queued_size -= len(text)
+                await self._handle(text)
+                self._connection.release_message(text)
         except (WebSocketDisconnect, ClientDisconnected):
-            pass  # noticed by who reads, too
+            pass  # `run` notices it, too
 
-    async def _closed(self, ending: Ending) -> None:
-        if ending.error is not None:
-            await self._tell(RequestFailed(ending.error), ending.error_code)
-        if ending is not GONE:
-            await self._socket.close(ending.code, ending.reason)
-
-    async def _one(self, text: str) -> None:
-        """Answers one message, whatever it is."""
+    async def _handle(self, text: str) -> None:
+        """Answers one message."""
         id = fresh_context().ids.mint("req")
         create = _Create()
         try:
-            create, body = await self._read(text.encode())
-            incoming = await self._recalled(self._incoming(id, create, body), create)
-            await parsed(incoming, self._host.limits)
-            tell = self._told if create.generate else self._warmed
-            await tell(incoming, create)
+            raw = text.encode()
+            create, body = await for_body(raw, _decoded, raw, self._gateway.json_limits)
+            incoming = await self._with_history(self._incoming(id, create, body), create)
+            await parse_request(incoming, self._gateway.limits)
+            respond = self._respond if create.generate else self._respond_empty
+            await respond(incoming, create)
             return
         except BadRequest as problem:
             failed = RequestFailed(bad_request(problem))
@@ -252,122 +250,121 @@ class _Talk:
         except (WebSocketDisconnect, ClientDisconnected):
             raise
         except Exception as problem:
-            failed = answers.own_fault(id, problem)
-        self._recent.forget(create.previous_response_id)
-        await self._tell(failed, stream=create.stream_id)
-
-    async def _read(self, raw: bytes) -> tuple[_Create, dict[str, Raw]]:
-        return await for_body(raw, _decoded, raw, self._host.shape)
+            failed = http_response.internal_error(id, problem)
+        self._cache.remove(create.previous_response_id)
+        await self._send_error(failed, stream=create.stream_id)
 
     def _incoming(self, id: str, create: _Create, body: dict[str, Raw]) -> IncomingRequest:
-        """What the relay is asked; raises BadRequest, or RequestFailed."""
+        """Builds the request for the relay. Raises BadRequest."""
         if create.type != "response.create":
             raise BadRequest("type", f"{create.type[:100]!r}; expected 'response.create'")
-        # Codex says that it wants a stream, here too; it gets one.
+        # Codex sends `stream: true` here, too.
         extra = [
             name for name in _FORBIDDEN if name in body and (name, body[name]) != ("stream", _TRUE)
         ]
         if extra:
-            raise BadRequest(extra[0], "must not be present over a WebSocket")
-        if create.previous_response_id is not None and create.conversation not in _NONE:
-            raise BadRequest("previous_response_id", "not together with conversation")
+            raise BadRequest(extra[0], "not allowed over a WebSocket")
+        if create.previous_response_id is not None and create.conversation not in _ABSENT:
+            raise BadRequest("previous_response_id", "not allowed together with conversation")
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
-        asked = {name: value for name, value in body.items() if name not in _OF_SOCKETS}
-        asked["stream"] = _TRUE
+        fields = {name: value for name, value in body.items() if name not in _SOCKET_FIELDS}
+        fields["stream"] = _TRUE
         return IncomingRequest(
-            RequestBody(DIALECT, _json(asked)),
+            RequestBody(RESPONSES, _json(fields)),
             create.model,
             True,
             id=id,
             caller=self.caller,
-            reject_lossy=self._host.reject_lossy,
+            reject_lossy=self._gateway.reject_lossy,
         )
 
-    async def _recalled(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
-        """With what was said before; raises RequestFailed, BadRequest, StoreError."""
+    async def _with_history(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
+        """Adds the turns that a request continues. Raises RequestFailed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
-            return await self._settled(incoming, create)
-        state = self._recent[previous]
+            return await self._with_stored(incoming, create)
+        state = self._cache[previous]
         in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
-            return await self._settled(incoming, create)
+            return await self._with_stored(incoming, create)
         if state is None:
-            raise RequestFailed(unknown(previous))
-        return await self._continued(incoming, previous, state)
+            raise RequestFailed(previous_not_found(previous))
+        return await self._with_cached(incoming, previous, state)
 
-    async def _settled(
+    async def _with_stored(
         self, incoming: IncomingRequest, preamble: ResponsesPreamble
     ) -> IncomingRequest:
-        """With what the store has of it, and what it is to keep."""
+        """Adds the turns in the store, and what is to be stored."""
         sessions = self._sessions
-        return incoming if sessions is None else await sessions.recalled(incoming, preamble)
+        return incoming if sessions is None else await sessions.with_history(incoming, preamble)
 
-    async def _continued(
-        self, incoming: IncomingRequest, previous: str, state: State
+    async def _with_cached(
+        self, incoming: IncomingRequest, previous: str, state: CachedResponse
     ) -> IncomingRequest:
-        """With what the socket remembers. The store cannot go on from what it has not: a response
-        that it keeps all the same has everything in its own input.
+        """Adds the turns in the cache. If the response is stored, its input holds them all, since
+        the store does not have them.
         """
         raw = incoming.body.raw
 
         def join() -> tuple[bytes, int]:
-            new = given_in(raw)
+            new = input_items_of(raw)
             items = history.with_results(state.items, new)
             body = history.with_input(raw, items, "previous_response_id")
             return body, len(items) - len(new)
 
-        body, before = await for_body(max(raw, state.said, key=len), join)
-        joined = replace(incoming, body=RequestBody(DIALECT, body))
-        whole = await self._settled(joined, await for_body(body, preamble_of, body))
+        body, before = await for_body(max(raw, state.items_json, key=len), join)
+        joined = replace(incoming, body=RequestBody(RESPONSES, body))
+        whole = await self._with_stored(joined, await for_body(body, parse_preamble, body))
         whole = replace(whole, before=before)
         if whole.store is None:
             return replace(whole, previous=previous)
         return replace(whole, store=replace(whole.store, request=raw))
 
-    async def _told(self, incoming: IncomingRequest, create: _Create) -> None:
-        """Has one response told, and remembers it."""
-        run, sessions = self._host.start(incoming), self._sessions
+    async def _respond(self, incoming: IncomingRequest, create: _Create) -> None:
+        """Streams one response, and caches it."""
+        run, sessions = self._gateway.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
-            last = await self._followed(run, sessions, writer)
+            last = await self._follow_run(run, sessions, writer)
         else:
-            last = await self._driven(run, writer)
+            last = await self._stream_run(run, writer)
         ended = await for_body(last, _ended, last)
-        if ended.status in _WHOLE:
+        if ended.status in _CONTINUABLE:
             raw = incoming.body.raw
-            items = [*await for_body(raw, given_in, raw), *ended.output]
-            self._keep(ended.id, items, stored=_is_stored(incoming, run))
+            items = [*await for_body(raw, input_items_of, raw), *ended.output]
+            policy = incoming.store
+            is_visible = policy is not None and policy.visible
+            self._remember(ended.id, items, stored=is_visible and run.record.unstored is None)
         else:
-            self._recent.forget(create.previous_response_id)
+            self._cache.remove(create.previous_response_id)
 
-    async def _warmed(self, incoming: IncomingRequest, create: _Create) -> None:
-        """Tells a response that no model was asked for, and remembers what it goes on from."""
-        events = _prepared(incoming)
+    async def _respond_empty(self, incoming: IncomingRequest, create: _Create) -> None:
+        """Sends an empty response, without asking a model, and caches its input."""
+        events = _empty_response(incoming)
         await self._send(SocketWriter(create.stream_id).write(events))
         id = _ended(last_snapshot(events) or b"{}").id
-        self._keep(id, given_in(incoming.body.raw), stored=False)
+        self._remember(id, input_items_of(incoming.body.raw), stored=False)
 
-    def _keep(self, id: str, items: list[Raw], *, stored: bool) -> None:
-        """Remembers a response, as far as there is memory for it."""
-        self._recent.keep(id, items, stored=stored)
-        while not self._remembered.resize(self._recent.size):
-            self._recent.forget_oldest()
+    def _remember(self, id: str, items: list[Raw], *, stored: bool) -> None:
+        """Caches a response, as far as there is memory for it."""
+        self._cache.add(id, items, stored=stored)
+        while not self._cache_memory.resize(self._cache.size):
+            self._cache.remove_oldest()
 
-    async def _driven(self, run: Run, writer: SocketWriter) -> bytes:
-        """Tells a response that ends with the socket; returns it as it was told last."""
+    async def _stream_run(self, run: Run, writer: SocketWriter) -> bytes:
+        """Streams a response that ends with the socket; returns its last snapshot."""
         try:
-            return await self._streamed(run, writer)
+            return await self._send_stream(run, writer)
         finally:
             try:
                 await run.close()
             finally:
-                self._host.ended(run)
+                self._gateway.end_run(run)
 
-    async def _followed(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
-        """The same of a response that goes on for a while when the client has left."""
-        id = await sessions.detach(run, self._host.ended)
+    async def _follow_run(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
+        """The same for a response that goes on for a while after a disconnect."""
+        id = await sessions.detach(run, self._gateway.end_run)
         async for events in sessions.events(id):
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
@@ -375,7 +372,7 @@ class _Talk:
             raise RequestFailed(new_error("server", "the response could not be stored"))
         return entry.body or b"{}"
 
-    async def _streamed(self, run: Run, writer: SocketWriter) -> bytes:
+    async def _send_stream(self, run: Run, writer: SocketWriter) -> bytes:
         last: bytes | None = None
         try:
             stream = await run.open()
@@ -394,24 +391,24 @@ class _Talk:
         for event in events:
             await self._connection.write_text(event)
 
-    async def _tell(
+    async def _send_error(
         self, failed: RequestFailed, code: str | None = None, stream: str | None = None
     ) -> None:
         error = failed.error
-        status, data = answers.written(DIALECT, error)
-        if isinstance(failed, Shut):
+        status, data = http_response.render_error(RESPONSES, error)
+        if isinstance(failed, HttpRejection):
             status = failed.status
-        told = msgspec.json.decode(data)["error"]
-        told["code"] = code or told.get("code") or told.get("type")
+        body = msgspec.json.decode(data)["error"]
+        body["code"] = code or body.get("code") or body.get("type")
         headers = error_headers(error)
         if headers:
-            told["headers"] = headers
-        frame = _Error("error", status, told, stream)
+            body["headers"] = headers
+        frame = _ErrorMessage("error", status, body, stream)
         await self._send([_json(frame)])
 
 
-def _prepared(incoming: IncomingRequest) -> list[Event]:
-    """The events of a response that says nothing, and is not stored."""
+def _empty_response(incoming: IncomingRequest) -> list[Event]:
+    """The events of a response without content, which is not stored."""
     fresh = fresh_context()
     request = msgspec.structs.replace(
         incoming.body.parsed.request,
@@ -421,18 +418,12 @@ def _prepared(incoming: IncomingRequest) -> list[Event]:
     )
     context = replace(fresh, request=request)
     parts = [ResponseMetadata("", model=incoming.model), Finish("stop", usage=Usage(0, 0, 0))]
-    encoder = encoder_of(DIALECTS[DIALECT], context, Assembler(), Findings())
+    encoder = encoder_of(DIALECTS[RESPONSES], context, Assembler(), Findings())
     return encoder.feed(parts)
 
 
-def _is_stored(incoming: IncomingRequest, run: Run) -> bool:
-    """Whether the store has a response that is over, and may show it."""
-    policy = incoming.store
-    return policy is not None and policy.visible and run.record.unstored is None
-
-
-def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:
-    """A message, and all its fields."""
+def _decoded(raw: bytes, shape: bodies.JsonLimits) -> tuple[_Create, dict[str, Raw]]:
+    """Decodes a message: the fields that matter here, and all of them. Raises BadRequest."""
     bodies.check(raw, shape)
     try:
         return _create(raw), _fields(raw)

@@ -1,13 +1,13 @@
-"""Several processes behind one listening socket, and the one that looks after them.
+"""Several worker processes behind one port, and the parent that supervises them.
 
-The parent binds, forks, starts again what died, and passes signals on; it answers nothing itself,
-so little can go wrong in it. A worker that dies soon after its start is started again later and
-later. A worker whose parent is gone drains.
+The parent binds, forks, restarts workers that died, and forwards signals; it answers no request
+itself, so little can go wrong in it. A worker that dies soon after its start is restarted later and
+later. A worker whose parent died drains.
 
-On Linux each worker has a socket of its own at the same port, and the kernel deals connections
-out evenly; behind one socket for all, a worker that wakes first takes most of a burst (of 400
-connections at once, two workers got 338 and 62; with a socket each, 214 and 186). Only a worker's
-own queue dies with it. Elsewhere there is one socket for all.
+On Linux each worker has its own socket on the port (SO_REUSEPORT), and the kernel distributes
+connections evenly: of 400 connections at once, two workers got 214 and 186. With one socket for
+all, the worker that wakes first takes most of a burst (338 and 62). If a worker dies, only its own
+queue is lost. Other systems have one socket for all.
 """
 
 import logging
@@ -22,70 +22,79 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-from weft.gateway.server import BACKLOG, Handler, address, announce, bind, listen, release
+from weft.gateway.server import (
+    BACKLOG,
+    EXIT_SIGNALS,
+    Handler,
+    announce,
+    bind,
+    listen,
+    restore_signals,
+    url_of,
+)
 
-SHORTEST, LONGEST = 0.1, 10.0
-"""Seconds before a worker is started again: doubled each time, while it dies young."""
+MIN_RESTART_DELAY, MAX_RESTART_DELAY = 0.1, 10.0
+"""Seconds before a worker is restarted: doubled each time it dies soon after its start."""
 
-YOUNG = 60.0
-"""Seconds after which a worker that dies was not in a crash loop."""
+CRASH_LOOP = 60.0
+"""A worker that dies within so many seconds of its start is in a crash loop."""
 
 log = logging.getLogger("weft.workers")
 
 Run = Callable[[list[socket.socket], Callable[[], None]], int]
-"""The life of a worker: is given where to listen and what to call when it is ready; returns its
-exit code."""
+"""Runs a worker with its listening sockets and a callback for when it is ready; returns its exit
+code."""
 
-DEALT = sys.platform == "linux"
-"""Whether the kernel deals connections out to the sockets of one port."""
+REUSE_PORT = sys.platform == "linux"
+"""Whether the kernel distributes connections to several sockets on one port."""
 
 
 @dataclass(slots=True)
-class Slot:
-    """The place of one worker; its process changes."""
+class WorkerSlot:
+    """One worker; its process is replaced when it dies."""
 
     number: int
     pid: int | None = None
-    news: int | None = None
-    """Where it says that it is ready; None once it has, or is gone."""
+    ready_pipe: int | None = None
+    """Readable once the process is ready or dead; None afterwards."""
 
     started: float = 0.0
-    wait: float = 0.0
-    """How long the last start was put off."""
+    delay: float = 0.0
+    """The delay of the last restart, in seconds."""
 
-    due: float = 0.0
-    """When to start it, while it has no process."""
+    start_at: float = 0.0
+    """When to start the next process, on the monotonic clock."""
 
 
 def supervise(
     count: int, run: Run, *, host: str, port: int, ready: Callable[[str], None] = announce
 ) -> int:
-    """Runs so many workers until a signal comes and all have ended; returns the exit code: 0, or
-    that of a worker which ended before all were ready for the first time.
+    """Runs `count` workers until a signal comes and all have ended; returns the exit code: 0, or
+    that of a worker that ended before all were ready for the first time.
 
-    `run` is called in the workers. `ready` is called once, when all workers are, with the URL.
-    Raises OSError where one cannot listen. Call it in the main thread of a process that has no
-    other.
+    `run` is called in the workers. `ready` is called once, with the URL, when all workers are
+    ready. Raises OSError if it cannot listen. Call it in the main thread of a process without
+    other threads.
     """
     reserved = reserve(host, port)
-    url = address(host, reserved)
+    url = url_of(host, reserved)
     return Supervisor(count, run, reserved, lambda: ready(url)).run()
 
 
 def reserve(host: str, port: int) -> list[socket.socket]:
-    """Returns sockets that keep the port for the workers; they may or may not listen."""
-    sockets = listen(host, port)  # fails if somebody else does: only workers share
-    if not DEALT:
+    """Returns sockets that reserve the port for the workers; they may or may not listen."""
+    sockets = listen(host, port)  # fails if another process listens: only workers share
+    if not REUSE_PORT:
         return sockets
-    places = [(one.family, one.getsockname()) for one in sockets]
+    addresses = [(one.family, one.getsockname()) for one in sockets]
     for one in sockets:
         one.close()
-    return [bind(family, place, socket.SO_REUSEPORT) for family, place in places]
+    return [bind(family, where, socket.SO_REUSEPORT) for family, where in addresses]
 
 
-def seats(reserved: list[socket.socket]) -> list[socket.socket]:
-    """Returns the sockets where one worker listens."""
-    if not DEALT:
+def worker_sockets(reserved: list[socket.socket]) -> list[socket.socket]:
+    """Returns the listening sockets of one worker."""
+    if not REUSE_PORT:
         return reserved
     found = [bind(one.family, one.getsockname(), socket.SO_REUSEPORT) for one in reserved]
     for one in found:
@@ -104,116 +113,103 @@ class Supervisor:
         self._run = run
         self._reserved = reserved
         self._ready: Callable[[], None] | None = ready
-        self._slots = [Slot(number) for number in range(count)]
+        self._slots = [WorkerSlot(number) for number in range(count)]
         self._signals: list[int] = []
-        self._leaving = False
+        self._stopping = False
         self._code = 0
-        self._ears, self._mouth = os.pipe()
-        self._alive, self._life = os.pipe()
-        """Nobody writes there: it ends when the parent does."""
+        self._wakeup_read, self._wakeup_write = os.pipe()
+        self._parent_read, self._parent_write = os.pipe()
+        """Nothing is written to it: it reaches its end when the parent dies."""
 
     def run(self) -> int:
-        before = self._listen()
+        # Signals wake the parent through a pipe.
+        os.set_blocking(self._wakeup_write, False)
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+        handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        before: dict[int, Handler] = {one: signal.signal(one, self._on_signal) for one in handled}
         try:
-            while not self._over():
-                self._start_those_due()
+            while not (self._stopping and all(slot.pid is None for slot in self._slots)):
+                now = time.monotonic()
+                for slot in self._slots:
+                    if slot.pid is None and slot.start_at <= now and not self._stopping:
+                        self._start(slot)
                 self._wait()
-                self._pass_signals_on()
-                self._bury()
+                while self._signals:
+                    self._signals.pop(0)
+                    self._stop()
+                self._reap()
             return self._code
         finally:
-            self._close(before)
+            signal.set_wakeup_fd(-1)
+            restore_signals(before, exiting=self._stopping)
+            pipes = (self._wakeup_read, self._wakeup_write, self._parent_read, self._parent_write)
+            for descriptor in pipes:
+                os.close(descriptor)
 
-    # Signals wake the parent through a pipe
-
-    def _listen(self) -> dict[int, Handler]:
-        os.set_blocking(self._mouth, False)
-        signal.set_wakeup_fd(self._mouth, warn_on_full_buffer=False)
-        handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-        return {one: signal.signal(one, self._heard) for one in handled}
-
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._signals.append(number)
 
-    def _close(self, before: dict[int, Handler]) -> None:
-        signal.set_wakeup_fd(-1)
-        release(before, left=self._leaving)
-        for descriptor in (self._ears, self._mouth, self._alive, self._life):
-            os.close(descriptor)
-
-    def _pass_signals_on(self) -> None:
-        """Workers hear only SIGTERM, and only from here: a terminal sends SIGINT to all of a
-        group, and they must not take that for a second signal."""
-        while self._signals:
-            self._signals.pop(0)
-            self._leave()
-
-    def _leave(self) -> None:
-        self._leaving = True
+    def _stop(self) -> None:
+        """Asks the workers to exit. They handle only SIGTERM, and only from here: a terminal sends
+        SIGINT to the whole group, and they must not take that for a second signal."""
+        self._stopping = True
         for channel in self._reserved:
-            channel.close()  # else those who come now would wait for nobody
+            channel.close()  # otherwise new connections would wait in its queue
         for slot in self._slots:
             if slot.pid is not None:
                 os.kill(slot.pid, signal.SIGTERM)
 
-    # Waiting
-
-    def _over(self) -> bool:
-        return self._leaving and all(slot.pid is None for slot in self._slots)
-
     def _wait(self) -> None:
-        news = {slot.news: slot for slot in self._slots if slot.news is not None}
-        for descriptor in select.select([self._ears, *news], [], [], self._patience())[0]:
-            if descriptor == self._ears:
+        """Waits for a signal, for a worker to be ready, or for the next restart."""
+        pipes = {slot.ready_pipe: slot for slot in self._slots if slot.ready_pipe is not None}
+        starts = [slot.start_at for slot in self._slots if slot.pid is None]
+        timeout = None
+        if starts and not self._stopping:
+            timeout = max(0.0, min(starts) - time.monotonic())
+        for descriptor in select.select([self._wakeup_read, *pipes], [], [], timeout)[0]:
+            if descriptor == self._wakeup_read:
                 os.read(descriptor, 512)
             else:
-                self._hear(news[descriptor])
+                self._read_ready(pipes[descriptor])
 
-    def _patience(self) -> float | None:
-        if self._leaving:
-            return None
-        dues = [slot.due for slot in self._slots if slot.pid is None]
-        return max(0.0, min(dues) - time.monotonic()) if dues else None
-
-    def _hear(self, slot: Slot) -> None:
-        """It is ready, or will never be."""
-        assert slot.news is not None
-        said = os.read(slot.news, 1)
-        os.close(slot.news)
-        slot.news = None
-        waiting = any(one.pid is None or one.news is not None for one in self._slots)
-        if said and self._ready is not None and not waiting:
+    def _read_ready(self, slot: WorkerSlot) -> None:
+        """The worker is ready, or died before it was."""
+        assert slot.ready_pipe is not None
+        is_ready = os.read(slot.ready_pipe, 1)
+        os.close(slot.ready_pipe)
+        slot.ready_pipe = None
+        waiting = any(one.pid is None or one.ready_pipe is not None for one in self._slots)
+        if is_ready and self._ready is not None and not waiting:
             ready, self._ready = self._ready, None
             ready()
 
     # Workers
 
-    def _start_those_due(self) -> None:
-        now = time.monotonic()
-        for slot in self._slots:
-            if slot.pid is None and slot.due <= now and not self._leaving:
-                self._start(slot)
-
-    def _start(self, slot: Slot) -> None:
-        slot.news, tell = os.pipe()
+    def _start(self, slot: WorkerSlot) -> None:
+        slot.ready_pipe, write_end = os.pipe()
         slot.started = time.monotonic()
-        # a signal must not meet a child that still has its parent's handlers
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        # a signal must not reach a child that still has the handlers of its parent
+        signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_SIGNALS)
         sys.stdout.flush()
         sys.stderr.flush()
         slot.pid = os.fork()
         if slot.pid == 0:
-            self._live(tell)
-        os.close(tell)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+            self._run_worker(write_end)
+        os.close(write_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
 
-    def _live(self, tell: int) -> None:
-        """The child: never returns."""
+    def _run_worker(self, ready_pipe: int) -> None:
+        """The child process: never returns."""
         code = 1
+
+        def report_ready() -> None:
+            os.write(ready_pipe, b"r")
+            os.close(ready_pipe)
+
         try:
-            self._settle()
-            code = self._run(seats(self._reserved), lambda: _say(tell))
+            self._detach_from_parent()
+            code = self._run(worker_sockets(self._reserved), report_ready)
         except BaseException:
             log.exception("a worker failed")
         finally:
@@ -221,54 +217,47 @@ class Supervisor:
             sys.stderr.flush()
             os._exit(code)
 
-    def _settle(self) -> None:
-        """Leaves the parent's things behind."""
+    def _detach_from_parent(self) -> None:
+        """Closes what the child inherited, and resets its signals."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-        news = [slot.news for slot in self._slots if slot.news is not None]
-        for descriptor in (self._ears, self._mouth, self._life, *news):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
+        pipes = [slot.ready_pipe for slot in self._slots if slot.ready_pipe is not None]
+        for descriptor in (self._wakeup_read, self._wakeup_write, self._parent_write, *pipes):
             os.close(descriptor)
-        threading.Thread(target=_mourn, args=(self._alive,), daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(self._parent_read,), daemon=True).start()
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for slot in self._slots:
             if slot.pid is not None:
                 pid, status = os.waitpid(slot.pid, os.WNOHANG)
                 if pid:
                     self._ended(slot, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, slot: Slot, code: int) -> None:
+    def _ended(self, slot: WorkerSlot, code: int) -> None:
         pid, slot.pid = slot.pid, None
-        if slot.news is not None:
-            os.close(slot.news)
-            slot.news = None
-        if self._leaving:
+        if slot.ready_pipe is not None:
+            os.close(slot.ready_pipe)
+            slot.ready_pipe = None
+        if self._stopping:
             self._code = self._code or max(code, 0)
         elif self._ready is not None and code > 0:
             log.error("worker %d did not start (exit code %d)", pid, code)
             self._code = code
-            self._leave()
+            self._stop()
         else:
-            self._put_off(slot)
-            log.error("worker %d ended with %d; again in %g s", pid, code, slot.wait)
-
-    def _put_off(self, slot: Slot) -> None:
-        now = time.monotonic()
-        young = now - slot.started < YOUNG
-        slot.wait = min(max(2 * slot.wait, SHORTEST), LONGEST) if young else SHORTEST
-        slot.due = now + slot.wait
+            now = time.monotonic()
+            is_crash_loop = now - slot.started < CRASH_LOOP
+            longer = min(max(2 * slot.delay, MIN_RESTART_DELAY), MAX_RESTART_DELAY)
+            slot.delay = longer if is_crash_loop else MIN_RESTART_DELAY
+            slot.start_at = now + slot.delay
+            log.error("worker %d ended (exit code %d); restart in %g s", pid, code, slot.delay)
 
 
-def _say(tell: int) -> None:
-    os.write(tell, b"r")
-    os.close(tell)
-
-
-def _mourn(alive: int) -> None:
-    """Waits for the end of the parent, however it ends."""
-    os.read(alive, 1)
-    log.warning("the parent of this worker is gone: draining")
+def _watch_parent(pipe: int) -> None:
+    """Drains this worker when its parent dies, however that happens."""
+    os.read(pipe, 1)
+    log.warning("the parent process died: draining")
     os.kill(os.getpid(), signal.SIGTERM)

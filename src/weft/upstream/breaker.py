@@ -1,18 +1,18 @@
-"""Circuit breakers: a model that keeps failing is paused, and an upstream that nobody reaches.
+"""Circuit breakers: a model that keeps failing is paused, and so is an unreachable upstream.
 
-1. Each model of an upstream has a breaker. Connection failures, timeouts and 5xx count, once for
-   each request, however often it was retried. Any other answer is a sign of life: 4xx, and also
-   429, which is a limit of one key and must not pause the model for everybody; an answer that we
-   could not read, since one client's odd request can bring that about; an error after content.
+1. Each model of an upstream has a breaker. Connection failures, timeouts and 5xx count, once per
+   request, however often it was retried. Everything else shows that the model works: 4xx, and also
+   429, which is a limit of one key and must not pause the model for everybody; a response that we
+   could not decode, since one client's unusual request can cause that; an error after content.
 2. Each upstream has one more breaker, for which only failed connections count.
-3. So many failures in a row open a breaker. After the pause one request may pass, the probe; its
-   end closes the breaker, or opens it again.
-4. What a request says counts only if nothing has changed since it was admitted: a request that was
-   sent before the pause says nothing of the time after it.
-5. What a paused client is told may have been caused by another client. So it names the status and
-   the code of the last error, and its message only where the words are our own.
+3. A number of failures in a row opens a breaker. After the pause one request is admitted, the
+   probe; its result closes the breaker, or opens it again.
+4. The result of a request counts only if the state has not changed since it was admitted: a request
+   that was sent before the pause says nothing about the time after it.
+5. The last error may have been caused by another client. So the message to a refused client names
+   its status and code, and quotes its message only if the words are our own.
 
-Time is passed in: `now` is any clock that does not go back.
+Time is passed in: `now` is any monotonic clock.
 """
 
 import logging
@@ -25,10 +25,10 @@ from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import BreakerPolicy
 
 MODELS = 256
-"""Models of one upstream that are remembered for their failures: clients can invent names."""
+"""Models per upstream whose failures are remembered: clients can invent names."""
 
 MODEL_NAME = 200
-"""Characters of a model's name; longer names that begin alike share a breaker."""
+"""Characters of a model's name; longer names with the same beginning share a breaker."""
 
 log = logging.getLogger("weft.upstream")
 
@@ -43,18 +43,18 @@ CLOSED, OPEN, HALF_OPEN = BreakerState
 
 
 class BreakerEvent(Enum):
-    """What happens to a breaker."""
+    """What changes the state of a breaker."""
 
     SUCCESS = "success"
     FAILURE = "failure"
     LAST_FAILURE = "last failure"
-    """The one in a row that is too many."""
+    """The failure that reaches the limit."""
 
     ABANDONED = "abandoned"
-    """A request ended and says nothing: its client left, or the fault is our own."""
+    """A request ended without a result: its client left, or the error is our own."""
 
     PROBE = "probe"
-    """A request was admitted when the pause was over."""
+    """A request was admitted after the pause."""
 
 
 SUCCESS, FAILURE, LAST_FAILURE, ABANDONED, PROBE = BreakerEvent
@@ -83,7 +83,7 @@ _BY_KIND: dict[ErrorKind, BreakerEvent] = {
 
 
 def verdict(error: ErrorPart) -> BreakerEvent:
-    """Returns what a failed request says of the model that was asked."""
+    """Returns what a failed request means for the breaker of its model."""
     if error.kind in _BY_KIND:
         return _BY_KIND[error.kind]
     refused = error.status is not None and error.status // 100 == 4
@@ -91,7 +91,7 @@ def verdict(error: ErrorPart) -> BreakerEvent:
 
 
 def connection_verdict(error: ErrorPart) -> BreakerEvent:
-    """Returns what a failed request says of the upstream: whether it could be reached."""
+    """Returns what a failed request means for the breaker of connections."""
     found = verdict(error)
     if found is ABANDONED:
         return ABANDONED
@@ -100,11 +100,11 @@ def connection_verdict(error: ErrorPart) -> BreakerEvent:
 
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OWN_WORDS = frozenset[ErrorKind](("timeout", "truncated"))
-"""Kinds of errors that we notice ourselves."""
+"""Kinds of errors with a message of our own."""
 
 
 def summary(error: ErrorPart) -> str:
-    """Returns what an error was, in words that any client may read."""
+    """Returns a description of an error that any client may read."""
     if error.kind in _OWN_WORDS or extra_of(error).connected is not None:
         return error.message
     status = f"HTTP {error.status}" if error.status is not None else ""
@@ -113,14 +113,14 @@ def summary(error: ErrorPart) -> str:
 
 
 class Breaker:
-    """One breaker. A request that it `admits` is let pass by `admit`, and reported by `ended`, with
-    the number that `admit` returned.
+    """One breaker. Call `admit` for a request that it `admits`, and `ended` at its end, with the
+    number that `admit` returned.
     """
 
     __slots__ = ("_due", "_failures", "_last", "_name", "_policy", "_round", "_state", "_what")
 
     def __init__(self, name: str, what: str, policy: BreakerPolicy) -> None:
-        """`name` says whose it is, and `what` what it counts."""
+        """`name` says whose breaker it is, and `what` what it counts."""
         self._name = name
         self._what = what
         self._policy = policy
@@ -137,31 +137,31 @@ class Breaker:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether it has no failures and never had another state."""
         return self._round == 0 and self._failures == 0
 
     def admits(self, now: float) -> bool:
-        """Whether a request may pass now."""
+        """Whether a request would be admitted now."""
         return self._state is CLOSED or (self._state is OPEN and now >= self._due)
 
     def admit(self) -> int:
-        """Lets a request pass; returns the number of its round."""
+        """Admits a request; returns the number of its round."""
         if self._state is OPEN:
             self._step(PROBE)
         return self._round
 
     def refusal(self, now: float) -> ErrorPart:
-        """Returns what a request is told that may not pass."""
+        """Returns the error for a request that is not admitted."""
         if self._state is HALF_OPEN:
             return new_error(
-                "overloaded", self._says("a trial request is under way"), retry_after=1
+                "overloaded", self._message("a trial request is under way"), retry_after=1
             )
         left = math.ceil(self._due - now)
-        return new_error("overloaded", self._says(f"paused for {left} s"), retry_after=left)
+        return new_error("overloaded", self._message(f"paused for {left} s"), retry_after=left)
 
     def ended(self, number: int, event: BreakerEvent, error: ErrorPart | None, now: float) -> None:
-        """A request of this round ended: in success, in failure (then `error` says which), or
-        abandoned. One of an earlier round changes nothing.
+        """Counts the end of a request: success, failure (with its error), or abandoned. A request
+        of an earlier round changes nothing.
         """
         if number != self._round:
             return
@@ -179,11 +179,11 @@ class Breaker:
             log.info("%s: no longer paused", self._name)
         elif event is not ABANDONED:
             self._due = now + self._policy.open_for
-            log.warning("%s", self._says(f"paused for {self._policy.open_for:g} s"))
+            log.warning("%s", self._message(f"paused for {self._policy.open_for:g} s"))
 
-    def _says(self, state: str) -> str:
-        row = f"{self._failures} {self._what} in a row"
-        return f"{self._name}: {state} after {row} (last: {self._last})"
+    def _message(self, state: str) -> str:
+        failures = f"{self._failures} {self._what} in a row"
+        return f"{self._name}: {state} after {failures} (last: {self._last})"
 
     def _step(self, event: BreakerEvent) -> None:
         after = TRANSITIONS[self._state][event]
@@ -192,7 +192,7 @@ class Breaker:
 
 
 class UpstreamBreakers:
-    """The breakers of one upstream. Of its models only those are held that have failed."""
+    """The breakers of one upstream: one for connections, and one per model that has failed."""
 
     def __init__(self, name: str, policy: BreakerPolicy) -> None:
         self._name = f'upstream "{name}"'
@@ -204,16 +204,16 @@ class UpstreamBreakers:
         return len(self._models)
 
     def request(self, model: str) -> "RequestBreaker":
-        """Returns what one request for a model asks, and reports to."""
+        """Returns the breakers of one request for a model."""
         return RequestBreaker(self, model[:MODEL_NAME])
 
     def of(self, model: str) -> Breaker:
-        """Returns the breaker of a model; one that is not held is new."""
+        """Returns the breaker of a model; a new one if none is stored."""
         found = self._models.get(model)
         return found or Breaker(f'{self._name}, model "{model}"', "failures", self._policy)
 
-    def hold(self, model: str, breaker: Breaker) -> None:
-        """Remembers a breaker as long as there is anything to remember."""
+    def store(self, model: str, breaker: Breaker) -> None:
+        """Stores a breaker, unless it is like a new one."""
         if breaker.is_new:
             self._models.pop(model, None)
             return
@@ -224,8 +224,8 @@ class UpstreamBreakers:
 
 
 class RequestBreaker:
-    """The breakers as one request meets them. `refusal` first; if it returns none, then exactly one
-    of `succeeded`, `failed` and `abandoned`.
+    """The breakers of one request. Call `refusal` first; if it returns None, then exactly one of
+    `succeeded`, `failed` and `abandoned`.
     """
 
     __slots__ = ("_breakers", "_connection_round", "_model", "_model_round")
@@ -236,8 +236,8 @@ class RequestBreaker:
         self._connection_round = self._model_round = 0
 
     def refusal(self, now: float) -> ErrorPart | None:
-        """Returns why the request may not be sent; None admits it, perhaps as the probe: then
-        nobody else is admitted until it has ended.
+        """Returns why the request may not be sent. None admits it, perhaps as the probe: then no
+        other request is admitted until it has ended.
         """
         upstream, model = self._breakers.connections, self._breakers.of(self._model)
         for breaker in (upstream, model):
@@ -247,15 +247,15 @@ class RequestBreaker:
         return None
 
     def succeeded(self, now: float) -> None:
-        """There is content."""
+        """The response has content."""
         self._report(SUCCESS, SUCCESS, None, now)
 
     def failed(self, error: ErrorPart, now: float) -> None:
-        """There is none, and will be none: whether that counts, the error says."""
+        """The request failed before any content; the error decides whether that counts."""
         self._report(verdict(error), connection_verdict(error), error, now)
 
     def abandoned(self) -> None:
-        """Nobody knows what would have come: the client left."""
+        """The client left before there was a result."""
         self._report(ABANDONED, ABANDONED, None, 0.0)
 
     def _report(
@@ -267,5 +267,5 @@ class RequestBreaker:
     ) -> None:
         model = self._breakers.of(self._model)
         model.ended(self._model_round, for_model, error, now)
-        self._breakers.hold(self._model, model)
+        self._breakers.store(self._model, model)
         self._breakers.connections.ended(self._connection_round, for_upstream, error, now)

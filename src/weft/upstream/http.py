@@ -237,8 +237,14 @@ class HttpUpstream:
                 return connection
         except TimeoutError:
             kind, reason = "timeout", f"no connection within {limit:g} s"
-        except (OSError, ssl.SSLError) as error:
-            reason = _describe_connect_error(error)
+        except socket.gaierror:
+            reason = "host name not found"
+        except ssl.SSLCertVerificationError as error:
+            reason = f"certificate not trusted: {_reason(error)}"
+        except ssl.SSLError as error:
+            reason = f"TLS error: {_reason(error)}"
+        except OSError as error:
+            reason = _reason(error)
         raise ConnectError(f'cannot connect to upstream "{self._config.name}": {reason}', kind)
 
     def _on_lost(self, connection: HttpConnection) -> None:
@@ -336,17 +342,6 @@ def _checked(headers: dict[str, str]) -> dict[str, str]:
 
 
 # Failures in our own words: messages of libraries may hold addresses and received bytes.
-
-
-def _describe_connect_error(error: Exception) -> str:
-    match error:
-        case socket.gaierror():
-            return "host name not found"
-        case ssl.SSLCertVerificationError():
-            return f"certificate not trusted: {_reason(error)}"
-        case ssl.SSLError():
-            return f"TLS error: {_reason(error)}"
-    return _reason(error)
 
 
 def _describe_loss(failure: BaseException | None, when: str) -> str:

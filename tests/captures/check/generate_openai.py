@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.captures.check import chat_cases, responses_cases
 from tests.captures.check.cases import Case
-from weft.check.engine import VIOLATIONS, examine
-from weft.check.rulebook import RULES
+from weft.check.checker import VIOLATIONS, examine
+from weft.check.rules import rule
 
 HERE = Path(__file__).parent
 CASES: dict[str, list[Case]] = {
@@ -26,7 +26,7 @@ def broken(dialect: str, raw: bytes) -> list[str]:
 
 
 def serious(rules: list[str]) -> list[str]:
-    return [rule for rule in rules if RULES[rule].severity in VIOLATIONS]
+    return [id for id in rules if rule(id).severity in VIOLATIONS]
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.captures.check import ai_sdk_cases, gemini_cases, messages_cases
 from tests.captures.check.cases import Case, broken
-from weft.check.engine import VIOLATIONS, examine
-from weft.check.rulebook import RULES
+from weft.check.checker import VIOLATIONS, examine
+from weft.check.rules import rule
 
 HERE = Path(__file__).parent
 CASES: dict[str, list[Case]] = {
@@ -27,7 +27,7 @@ CASES: dict[str, list[Case]] = {
 def serious(dialect: str, raw: bytes) -> list[str]:
     """The rules that a capture breaks, without notes."""
     found = {one.code for one in examine(raw, dialect).findings}
-    return sorted(rule for rule in found if RULES[rule].severity in VIOLATIONS)
+    return sorted(id for id in found if rule(id).severity in VIOLATIONS)
 
 
 def main() -> int:

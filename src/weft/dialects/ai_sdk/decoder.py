@@ -1,12 +1,11 @@
-"""Model parts, or the chunks of a UI message stream, into parts.
+"""Decodes AI SDK streams, of model parts or of UI message chunks, into parts.
 
-- Both streams are read by one table: their types, or the fields of a type, tell them apart.
-- Texts and reasonings are known by their ids, calls by theirs (see calls). Only its own end ends
-  an item.
-- Proofs stand in `providerMetadata`, at the start, at a delta or at the end: they belong to the
-  end of the item.
-- A step is a response. Its end counts only when the next chunk shows whether the message ended
-  with it, because that chunk tells the reason.
+- Both streams are read by one table: their types, or the fields of a type, are different.
+- Texts, reasoning and calls are identified by their ids. Only its own end ends an item.
+- Signatures are in `providerMetadata`, of the start, a delta or the end: they belong to the end of
+  the item.
+- A step is a response. Its end counts only when the next event shows whether the message ended
+  with it, because that event has the finish reason.
 """
 
 from collections.abc import Callable
@@ -56,13 +55,13 @@ _NULL = Raw(b"null")
 class _SdkPhase(Enum):
     WAITING = "waiting"  # for an id, or for content
     READING = "reading"
-    STEPPED = "stepped"  # the step is over; the message may be, too
+    STEPPED = "stepped"  # the step has ended; the message may have, too
     FAILED = "failed"
     CLOSED = "closed"
 
 
 class SdkDecoder(EventDecoder[wire.SdkEvent]):
-    """Reads one step."""
+    """Decodes one step."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
         super().__init__(findings, wire.SdkEvent, wire.read, wire.STREAMED_FIELDS)
@@ -70,11 +69,11 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         self._calls = SdkCalls(context.ids, findings, context.origin)
         self._phase = _SdkPhase.WAITING
         self._head = wire.SdkResponseMetadata()
-        """What was told of the response so far."""
+        """The metadata so far."""
         self._announced = wire.SdkResponseMetadata()
         self._extra = SdkExtra()
         self._texts = SdkTexts(context.origin, findings)
-        self._thoughts = SdkReasonings(context.origin, findings)
+        self._reasonings = SdkReasonings(context.origin, findings)
         self._reason: FinishReason | None = None
         self._raw_reason: str | None = None
         self._usage: Usage | None = None
@@ -126,7 +125,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         head = self._head
         self._phase = _SdkPhase.READING
         if not head.id:
-            self._findings.note("metadata-id-minted", "the wire gave the response no id")
+            self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             head = wire.SdkResponseMetadata(
                 self._context.ids.mint("resp"), head.timestamp, head.model_id
             )
@@ -135,11 +134,11 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         extra = pack_extra(self._extra)
         out.append(ResponseMetadata(head.id or "", head.model_id, created, NAME, extra=extra))
 
-    def _learn(self, head: wire.SdkResponseMetadata) -> None:
-        """What is told of the response, at once or bit by bit; the first id stays."""
+    def _merge_metadata(self, head: wire.SdkResponseMetadata) -> None:
+        """Merges metadata, which may come in several events. The first id stays."""
         known = self._head
         if head.id and self._announced.id and head.id != self._announced.id:
-            detail = f"the response was {self._announced.id!r}, and is told to be {head.id!r}"
+            detail = f"another response id: {head.id!r}; it was {self._announced.id!r}"
             self._findings.once("metadata-repeated", "", detail)
         self._head = wire.SdkResponseMetadata(
             known.id or head.id,
@@ -151,13 +150,13 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         self._extra.warnings = copy_unless_null(event.warnings)
 
     def _metadata(self, event: wire.SdkEvent, out: list[Part]) -> None:
-        self._learn(wire.SdkResponseMetadata(event.id, event.timestamp, event.model_id))
+        self._merge_metadata(wire.SdkResponseMetadata(event.id, event.timestamp, event.model_id))
         if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
     def _start(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._extra.message_metadata = copy_unless_null(event.message_metadata)
-        self._learn(wire.SdkResponseMetadata(event.message_id))
+        self._merge_metadata(wire.SdkResponseMetadata(event.message_id))
         if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
@@ -169,21 +168,21 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
 
     def _finish_step(self, event: wire.SdkEvent, out: list[Part]) -> None:
         if event.response is not None:  # it has an id of its own, not the message's
-            self._learn(
+            self._merge_metadata(
                 wire.SdkResponseMetadata(None, event.response.timestamp, event.response.model_id)
             )
-        self._ended(event)
+        self._read_end(event)
         if self._phase is _SdkPhase.READING:
             self._phase = _SdkPhase.STEPPED
 
     def _finish(self, event: wire.SdkEvent, out: list[Part]) -> None:
         if self._phase is _SdkPhase.STEPPED:  # the message ends, not only its step
             self._phase = _SdkPhase.READING
-        self._ended(event)
+        self._read_end(event)
         self._end(out)
 
-    def _ended(self, event: wire.SdkEvent) -> None:
-        """What is told of the end, by the step and by the message. What the step told stays."""
+    def _read_end(self, event: wire.SdkEvent) -> None:
+        """Reads the finish reason and the usage, of a step or a message. Those of the step stay."""
         reason, raw = parse_finish_reason(event)
         self._reason = self._reason or reason
         self._raw_reason = self._raw_reason or raw
@@ -196,25 +195,24 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
 
     def _end(self, out: list[Part]) -> None:
         failed = self._phase is _SdkPhase.FAILED
+        reason: FinishReason | None = "error" if failed else self._reason
         if not failed:
             self._calls.close(out)
-        told_late = self._head.model_id != self._announced.model_id
+        if reason is None:  # a step has no reason of its own, and a message may end without one
+            reason = "tool-calls" if self._calls.unanswered else "other"
+            if self._phase is not _SdkPhase.STEPPED:
+                detail = f"no finish reason came: {reason} is assumed"
+                self._findings.note("finish-inferred", detail)
+        changed = self._head.model_id != self._announced.model_id
         finish = Finish(
-            "error" if failed else self._reason or self._inferred(),
+            reason,
             raw_reason=self._raw_reason,
             usage=self._usage,
-            model=self._head.model_id if told_late else None,
+            model=self._head.model_id if changed else None,
             extra=pack_extra(self._ending),
         )
         out.append(finish)
         self._phase = _SdkPhase.CLOSED
-
-    def _inferred(self) -> FinishReason:
-        """A message may end without a reason: what it waits for is one. A step never has any."""
-        reason: FinishReason = "tool-calls" if self._calls.unanswered else "other"
-        if self._phase is not _SdkPhase.STEPPED:
-            self._findings.note("finish-inferred", f"no finish reason came: {reason} is assumed")
-        return reason
 
     def _on_error(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._fail(parse_error(event), out)
@@ -229,8 +227,8 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
             self._phase = _SdkPhase.FAILED
             out.append(error)
 
-    def _nothing(self, event: wire.SdkEvent, out: list[Part]) -> None:
-        """What the provider itself sent, beside the parts it was made into."""
+    def _ignore(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        """The provider's own event, beside the parts that were made of it."""
 
     # Text and reasoning
 
@@ -238,7 +236,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         self._texts.feed(event, out)
 
     def _reasoning(self, event: wire.SdkEvent, out: list[Part]) -> None:
-        self._thoughts.feed(event, out)
+        self._reasonings.feed(event, out)
 
     # Calls
 
@@ -302,24 +300,21 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         )
 
     def _opaque(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
-        """What belongs to the message only: it comes back as it was."""
+        """Keeps an event that no part stands for."""
         type = event.type or ""
         if self._phase is _SdkPhase.WAITING:
             self._announce(out)
         if type == "reset-step":
-            self._reset(out)
+            # What was emitted is never taken back.
+            self._findings.note("not-carried", "reset-step: earlier content of the step is kept")
+            self._texts.close(out)
+            self._reasonings.close(out)
+            self._calls.fail_open(out)
         elif type == "tool-output-denied":
             self._calls.deny(event)
         out.append(
             Opaque(NAME, type, on_one_line(Raw(frame.data.decode("utf-8", "replace").encode())))
         )
-
-    def _reset(self, out: list[Part]) -> None:
-        """Ends what is open. What was emitted is never taken back: it stays, and is noted."""
-        self._findings.note("not-carried", "reset-step: what the step said before stays")
-        self._texts.close(out)
-        self._thoughts.close(out)
-        self._calls.fail_open(out)
 
 
 def _first(one: V | None, other: V | None) -> V | None:
@@ -331,18 +326,18 @@ def _later(first: Json, second: Json) -> Json:
 
 
 _FIRST_EVENTS = frozenset({"stream-start", "start", "start-step"})
-"""What only another response begins with."""
+"""Events that only start a response."""
 
 _BEFORE_METADATA = _FIRST_EVENTS | {"response-metadata", "raw", "error", "abort"}
-"""What is read before the response is announced."""
+"""Events that are read before the metadata is emitted."""
 
 _AFTER_ERROR = frozenset({"response-metadata", "finish-step", "finish", "raw", "error", "abort"})
-"""What is still read after an error: usage and the reason."""
+"""Events that are still read after an error, for the usage and the finish reason."""
 
 _OPAQUE_EVENTS = frozenset(
     {"custom", "message-metadata", "reset-step", "tool-approval-response", "tool-output-denied"}
 )
-"""Chunks that belong to the message; as do all that begin with `data-`."""
+"""Events that are kept as opaque parts, like all whose type begins with `data-`."""
 
 EVENTS: dict[str, Callable[[SdkDecoder, wire.SdkEvent, list[Part]], None]] = {
     "text-delta": SdkDecoder._text,
@@ -373,8 +368,8 @@ EVENTS: dict[str, Callable[[SdkDecoder, wire.SdkEvent, list[Part]], None]] = {
     "start-step": SdkDecoder._start_step,
     "finish-step": SdkDecoder._finish_step,
     "finish": SdkDecoder._finish,
-    "raw": SdkDecoder._nothing,
+    "raw": SdkDecoder._ignore,
     "error": SdkDecoder._on_error,
     "abort": SdkDecoder._abort,
 }
-"""What each type means, in both streams."""
+"""Handlers of the events of both streams."""

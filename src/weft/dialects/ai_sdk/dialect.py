@@ -8,7 +8,7 @@ from msgspec import UNSET
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.decoder import EVENTS, SdkDecoder
 from weft.dialects.ai_sdk.encoder import UiEncoder
-from weft.dialects.ai_sdk.validator import RULES, UiMessageValidator
+from weft.dialects.ai_sdk.validator import UiMessageValidator
 from weft.dialects.base import Dialect
 from weft.parts import Json
 from weft.sse import DONE, Frame
@@ -53,6 +53,5 @@ AI_SDK = Dialect(
     encoder=UiEncoder,
     begins=_begins,
     ends=lambda frame: frame.data == DONE or _probe(frame).type == "finish",
-    rules=RULES,
     validator=UiMessageValidator,
 )

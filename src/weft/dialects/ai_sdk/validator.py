@@ -1,8 +1,8 @@
-"""Watches an AI SDK stream of either form for its rules (`promises.py`).
+"""Checks an AI SDK stream, of either form, against its rules.
 
-Which form it is, the events tell on the way; both have texts, reasonings and calls in common,
-watched by themselves. A capture is cut into steps: what begins with `start-step` goes on from
-another step, and what ends with `finish-step` goes on in the next one.
+The events show which form it is. Both have texts, reasoning and calls, whose state is checked in
+`validation/state.py`. A capture is cut into steps: one that begins with `start-step` continues
+another, and one that ends with `finish-step` is continued.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from enum import Enum
 
 from weft.dialects.ai_sdk.validation.required import (
     SINCE_VERSION_7,
-    EventShape,
     StreamForm,
     exceeded_total,
     form_of,
@@ -20,7 +19,6 @@ from weft.dialects.ai_sdk.validation.required import (
     token_counts,
     unknown_keys,
 )
-from weft.dialects.ai_sdk.validation.rules import RULES
 from weft.dialects.ai_sdk.validation.state import SdkCallsState, SdkItemsState, differs
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
@@ -28,13 +26,11 @@ from weft.dialects.validation.untyped import FramingDetector, count, fields, par
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
-__all__ = ["RULES", "UiMessageValidator"]
-
 _WORDS = frozenset({"stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"})
 
 
-class _Phase(Enum):
-    GOING = "before the end"
+class _SdkStreamPhase(Enum):
+    OPEN = "before the end"
     STEPPED = "after finish-step"
     FINISHED = "after finish"
     FAILED = "after an error"
@@ -42,167 +38,155 @@ class _Phase(Enum):
     OVER = "at the end"
 
 
-_ENDED = frozenset({_Phase.FINISHED, _Phase.FAILED})
-_LAST = frozenset({"finish-step", "finish", "abort"})
-"""What may follow an error: readers that go on need an end."""
+_ENDED = frozenset({_SdkStreamPhase.FINISHED, _SdkStreamPhase.FAILED})
+_AFTER_ERROR = frozenset({"finish-step", "finish", "abort"})
+"""Events that may follow an error: readers that continue need an end."""
+
+_FIRST_EVENTS = {StreamForm.UI: ("start", "start-step"), StreamForm.MODEL: ("stream-start",)}
 
 
 class UiMessageValidator:
-    """Watches one stream, or one step of it."""
+    """Checks one stream, or one step of it."""
 
     def __init__(self, findings: Findings) -> None:
-        self._broken = findings.broken
-        self._once = Reporter(findings)
+        self._report = findings.broken
+        self._report_once = Reporter(findings)
         self._framing = FramingDetector()
         self._form = StreamForm.UNKNOWN
-        self._phase = _Phase.GOING
+        self._phase = _SdkStreamPhase.OPEN
         self._first = ""
         """The type of the first event."""
         self._started: int | None = None
         """At which event `start` came."""
         self._step: int | None = None
         """Since which event a step is open."""
-        self._items = SdkItemsState(self._broken, self._once)
-        self._calls = SdkCallsState(self._broken, self._once, continued=False)
+        self._items = SdkItemsState(self._report, self._report_once)
+        self._calls = SdkCallsState(self._report, self._report_once, continued=False)
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
         self._framing.feed(frame)
         if frame.data == DONE:
-            if self._phase is _Phase.DONE:
+            if self._phase is _SdkStreamPhase.DONE:
                 detail = "a second [DONE]; expected the end of the stream"
-                self._once("after-done", None, detail)
+                self._report_once("after-done", None, detail)
             self._ended_without_finish()
-            self._phase = _Phase.DONE
+            self._phase = _SdkStreamPhase.DONE
             return
         type = text(fields(event).get("type"))
         if not type:
             quoted = shown(frame.data[:200].decode("utf-8", "replace"))
-            self._broken("event-object", f"{quoted}; expected a JSON object with a type")
+            self._report("event-object", f"{quoted}; expected a JSON object with a type")
             return
-        self._formed(type, fields(event))
-        if self._form is not StreamForm.DUMP:
-            self._placed(type)
-            self._shaped(type, fields(event))
-            watch = _EVENTS.get(type)
-            if watch is not None:
-                watch(self, type, fields(event))
-
-    def finish(self) -> None:
-        """A second call says nothing more."""
-        if self._form is StreamForm.UI and self._phase in _ENDED and self._framing.events:
-            self._broken("done-missing", "the stream ended; expected [DONE]")
-        self._ended_without_finish()
-        self._phase = _Phase.OVER
-
-    def _ended_without_finish(self) -> None:
-        if self._phase is not _Phase.GOING or self._form is StreamForm.DUMP:
-            return
-        self._broken("finish-missing", "the stream ended; expected finish before")
-
-    # Forms
-
-    def _formed(self, type: str, event: JsonObject) -> None:
-        found = form_of(type, event)
-        if self._form is StreamForm.UNKNOWN or found is StreamForm.DUMP:
-            self._form = found
+        form = form_of(type, fields(event))
+        if self._form is StreamForm.UNKNOWN or form is StreamForm.DUMP:
+            self._form = form
         if self._form is StreamForm.DUMP:
             detail = f"{type[:40]} as streamText().stream has it; expected one of the wires"
-            self._once("dump", None, detail)
+            self._report_once("dump", None, detail)
+            return
+        self._check_order(type)
+        self._check_keys(type, fields(event))
+        check = _EVENTS.get(type)
+        if check is not None:
+            check(self, type, fields(event))
 
-    def _shaped(self, type: str, event: JsonObject) -> None:
+    def finish(self) -> None:
+        """A second call reports nothing."""
+        if self._form is StreamForm.UI and self._phase in _ENDED and self._framing.events:
+            self._report("done-missing", "the stream ended; expected [DONE]")
+        self._ended_without_finish()
+        self._phase = _SdkStreamPhase.OVER
+
+    def _ended_without_finish(self) -> None:
+        if self._phase is not _SdkStreamPhase.OPEN or self._form is StreamForm.DUMP:
+            return
+        self._report("finish-missing", "the stream ended; expected finish before")
+
+    def _check_keys(self, type: str, event: JsonObject) -> None:
         form = self._form
         if form is StreamForm.UNKNOWN:
             return
-        shaped = shape_of(form, type)
-        if shaped is None:
-            self._unknown(type, event)
+        is_ui = form is StreamForm.UI
+        shape = shape_of(form, type)
+        if shape is None:
+            other = StreamForm.MODEL if is_ui else StreamForm.UI
+            if form_of(type, event) is other or shape_of(other, type) is not None:
+                detail = f"{type[:40]} is for {other.value}; expected {form.value}"
+                self._report("mixed-forms", detail)
+            else:
+                rule = "chunk-type" if is_ui else "part-type"
+                self._report_once(rule, type, f"type {shown(type)}; expected a known one")
             return
-        lacking = missing_keys(shaped, event)
-        if lacking:
-            detail = f"{type} without a usable {', '.join(lacking)}; expected it"
-            self._broken("required-key", detail)
-        if form is StreamForm.UI:
-            self._strict(type, event, shaped)
-
-    def _unknown(self, type: str, event: JsonObject) -> None:
-        other = StreamForm.MODEL if self._form is StreamForm.UI else StreamForm.UI
-        if form_of(type, event) is other or shape_of(other, type) is not None:
-            detail = f"{type[:40]} is for {other.value}; expected {self._form.value}"
-            self._broken("mixed-forms", detail)
-        else:
-            rule = "chunk-type" if self._form is StreamForm.UI else "part-type"
-            self._once(rule, type, f"type {shown(type)}; expected a known one")
-
-    def _strict(self, type: str, event: JsonObject, shaped: EventShape) -> None:
-        empty = [key for key in null_keys(event) if key not in shaped.required]
-        if empty:
+        missing = missing_keys(shape, event)
+        if missing:
+            detail = f"{type} without a usable {', '.join(missing)}; expected it"
+            self._report("required-key", detail)
+        empty = [key for key in null_keys(event) if key not in shape.required]
+        if is_ui and empty:
             detail = f"{type} with {', '.join(empty)[:80]} null; expected it to be left out"
-            self._once("null-key", (type, tuple(empty)), detail)
-        unknown = unknown_keys(shaped, event)
-        if unknown:
+            self._report_once("null-key", (type, tuple(empty)), detail)
+        unknown = unknown_keys(shape, event)
+        if is_ui and unknown:
             detail = f"{type} with {', '.join(unknown)[:80]}; expected only keys of its type"
-            self._once("unknown-key", (type, tuple(unknown)), detail)
-        if type in SINCE_VERSION_7:
-            self._once("newer-chunk", type, f"{type}; expected only what version 6 knows")
+            self._report_once("unknown-key", (type, tuple(unknown)), detail)
+        if is_ui and type in SINCE_VERSION_7:
+            self._report_once("newer-chunk", type, f"{type}; expected only what version 6 knows")
 
     # Order
 
-    def _placed(self, type: str) -> None:
-        self._first_one(type)
-        phase = self._phase
-        if phase is _Phase.DONE:
-            self._once("after-done", None, f"{type[:40]} after [DONE]; expected the end")
-        elif phase is _Phase.FINISHED:
-            self._once("after-finish", None, f"{type[:40]} after finish; expected the end")
-        elif phase is _Phase.FAILED and type not in _LAST:
-            detail = f"{type[:40]} after an error or an abort; expected the end"
-            self._once("after-error", None, detail)
-        elif phase is _Phase.STEPPED:
-            self._phase = _Phase.GOING
-
-    def _first_one(self, type: str) -> None:
+    def _check_order(self, type: str) -> None:
         if not self._first:
             self._first = type
             self._calls.continued = type == "start-step"
-        wanted = {StreamForm.UI: ("start", "start-step"), StreamForm.MODEL: ("stream-start",)}
-        if self._first not in wanted.get(self._form, (self._first,)):
+        expected = _FIRST_EVENTS.get(self._form, (self._first,))
+        if self._first not in expected:
             rule = "start-first" if self._form is StreamForm.UI else "stream-start-first"
-            detail = f"the first event is {self._first[:40]}; expected {wanted[self._form][0]}"
-            self._once(rule, None, detail)
+            detail = f"the first event is {self._first[:40]}; expected {expected[0]}"
+            self._report_once(rule, None, detail)
+        phase = self._phase
+        if phase is _SdkStreamPhase.DONE:
+            self._report_once("after-done", None, f"{type[:40]} after [DONE]; expected the end")
+        elif phase is _SdkStreamPhase.FINISHED:
+            self._report_once("after-finish", None, f"{type[:40]} after finish; expected the end")
+        elif phase is _SdkStreamPhase.FAILED and type not in _AFTER_ERROR:
+            detail = f"{type[:40]} after an error or an abort; expected the end"
+            self._report_once("after-error", None, detail)
+        elif phase is _SdkStreamPhase.STEPPED:
+            self._phase = _SdkStreamPhase.OPEN
 
     def _start(self, type: str, event: JsonObject) -> None:
         if not text(event.get("messageId")):
-            self._once("message-id", None, "start without a messageId; expected one")
+            self._report_once("message-id", None, "start without a messageId; expected one")
         if self._started is not None:
             detail = f"start again after that at event {self._started}; expected it once"
-            self._broken("start-repeated", detail)
-        self._started = self._once.at
+            self._report("start-repeated", detail)
+        self._started = self._report_once.at
 
     def _start_step(self, type: str, event: JsonObject) -> None:
         if self._step is not None:
             detail = f"start-step inside the step since event {self._step}; expected finish-step"
-            self._broken("step-marks", detail)
-        self._step = self._once.at
+            self._report("step-marks", detail)
+        self._step = self._report_once.at
 
     def _finish_step(self, type: str, event: JsonObject) -> None:
-        if self._step is None and self._phase is not _Phase.FAILED:
-            self._broken("step-marks", "finish-step outside any step; expected start-step before")
+        if self._step is None and self._phase is not _SdkStreamPhase.FAILED:
+            self._report("step-marks", "finish-step outside any step; expected start-step before")
         self._step = None
         self._close("finish-step")
-        if self._phase is _Phase.GOING:
-            self._phase = _Phase.STEPPED
+        if self._phase is _SdkStreamPhase.OPEN:
+            self._phase = _SdkStreamPhase.STEPPED
 
     def _close(self, before: str) -> None:
-        if self._phase is not _Phase.FAILED:
+        if self._phase is not _SdkStreamPhase.FAILED:
             self._items.close(before)
             self._calls.close(before)
 
     def _finish(self, type: str, event: JsonObject) -> None:
-        if self._step is not None and self._phase is not _Phase.FAILED:
+        if self._step is not None and self._phase is not _SdkStreamPhase.FAILED:
             detail = f"finish inside the step since event {self._step}; expected finish-step first"
-            self._broken("step-marks", detail)
+            self._report("step-marks", detail)
         self._close("finish")
-        self._phase = _Phase.FINISHED
+        self._phase = _SdkStreamPhase.FINISHED
         self._reason(event.get("finishReason"))
         usage = fields(event.get("usage"))
         wrong = [
@@ -210,10 +194,10 @@ class UiMessageValidator:
         ]
         if wrong:
             detail = f"usage with odd {', '.join(wrong)[:80]}; expected whole numbers"
-            self._broken("usage-shape", detail)
+            self._report("usage-shape", detail)
         exceeded = exceeded_total(usage)
         if exceeded is not None:
-            self._broken("usage-total", exceeded)
+            self._report("usage-total", exceeded)
 
     def _reason(self, reason: JsonValue) -> None:
         if reason is None and self._form is not StreamForm.MODEL:
@@ -223,14 +207,14 @@ class UiMessageValidator:
             word = reason
         if text(word) not in _WORDS:
             detail = f"finishReason {shown(word)}; expected one of {', '.join(sorted(_WORDS))}"
-            self._broken("finish-reason", detail)
+            self._report("finish-reason", detail)
 
     def _error(self, type: str, event: JsonObject) -> None:
         """Readers of a UI message stream stop there; a model may go on after an error."""
-        if self._form is StreamForm.UI and self._phase is not _Phase.DONE:
+        if self._form is StreamForm.UI and self._phase is not _SdkStreamPhase.DONE:
             self._items.close(type)
             self._calls.cut(type)
-            self._phase = _Phase.FAILED
+            self._phase = _SdkStreamPhase.FAILED
 
     # Content
 
@@ -255,23 +239,18 @@ class UiMessageValidator:
         if type == "tool-input-error":
             return
         written = type == "tool-call"
-        self._input_form(id, input, written=written)
+        what = f"the input of call {shown(id)} is {shown(input)}"
+        if written and not isinstance(input, str):
+            self._report("call-input-form", f"{what}; expected JSON text")
+        elif written and text(input).strip() and not _is_json(text(input)):
+            self._report("call-input-json", f"{what}; expected JSON")
+        elif not written and isinstance(input, str) and _is_json(input, of=(dict, list)):
+            self._report("call-input-form", f"{what}; expected the value itself")
         if call is not None and differs(call, input, written=written):
             executed = event.get("providerExecuted") is True
             rule = "call-input-rewritten" if executed else "call-input-differs"
             joined = shown("".join(call.pieces))
-            self._broken(rule, f"the input of call {shown(id)} differs; expected {joined}")
-
-    def _input_form(self, id: str, input: JsonValue, *, written: bool) -> None:
-        if written and not isinstance(input, str):
-            detail = f"the input of call {shown(id)} is {shown(input)}; expected JSON text"
-            self._broken("call-input-form", detail)
-        elif written and text(input).strip() and not _is_json(text(input)):
-            detail = f"the input of call {shown(id)} is {shown(input)}; expected JSON"
-            self._broken("call-input-json", detail)
-        elif not written and isinstance(input, str) and _is_json(input, of=(dict, list)):
-            detail = f"the input of call {shown(id)} is {shown(input)}; expected the value itself"
-            self._broken("call-input-form", detail)
+            self._report(rule, f"the input of call {shown(id)} differs; expected {joined}")
 
     def _output(self, type: str, event: JsonObject) -> None:
         final = event.get("preliminary") is not True

@@ -15,12 +15,8 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.decoding.blocks import (
-    DELTAS,
-    BlockDecoder,
-    BlockState,
-    ToolUseState,
-)
+from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, BlockDecoder
+from weft.dialects.anthropic_messages.decoding.state import BlockState, ToolUseState
 from weft.dialects.anthropic_messages.mapping import (
     finish_reason,
     merge_usage,
@@ -43,6 +39,10 @@ class _DecoderState(Enum):
     FAILED = "failed"
     CLOSED = "closed"
     BODY = "body"  # closed by a whole message, which is not an event of a stream
+
+
+_READING = _DecoderState.READING
+"""For the comparison at each event: the member of an enum is slower to look up."""
 
 
 class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
@@ -91,19 +91,26 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     # Frames
 
     def _handle(self, event: wire.MessagesEvent, frame: Frame, out: list[Part]) -> None:
-        if event.type is None and event.error is None and frame.event in EVENTS:
-            self._note_missing("type", "only the event: line tells it")
-        # capture: no-event-lines
-        type = event.type or frame.event
+        type = event.type
+        if not type:
+            type = frame.event  # capture: no-event-lines
+            if event.error is None and type in EVENTS:
+                self._note_missing("type", "only the event: line tells it")
         handler = EVENTS.get(type)
-        if handler is not None and self._state is _DecoderState.READING:
+        if handler is not None and self._state is _READING:
             handler(self, event, out)
         elif self._state in (_DecoderState.CLOSED, _DecoderState.BODY):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
-        elif type == "message":
+        elif type == "message" and self._state is _DecoderState.WAITING:
             # capture: body
-            self._read_body(Raw(frame.data.decode("utf-8", "replace").encode()), out)
+            message = self._salvage.item(Raw(frame.data), wire.ResponseMessage)
+            self._message_start(wire.MessagesEvent(message=message), out)
+            self._end(out)
+            self._state = _DecoderState.BODY
+        elif type == "message":
+            detail = "a whole message inside a stream: ignored"
+            self._findings.once("message-ignored", "", detail)
         elif type == "error" or (handler is None and event.error is not None):
             # capture: error-body, error-inside-text
             self._fail(parse_error(event), out)
@@ -142,7 +149,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         )
         if self._state is _DecoderState.WAITING:
             if not message.id:
-                detail = "the message has no id: one was made up"
+                detail = "the response has no id: one was made up"
                 self._findings.note("metadata-id-minted", detail)
             if message.usage is None or message.content is None:
                 self._note_missing("message.usage or content", "strict clients fail without them")
@@ -168,16 +175,6 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             detail = f"message {message.id!r} started before {self._id!r} ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
             self._end(out)
-
-    def _read_body(self, data: Raw, out: list[Part]) -> None:
-        if self._state is not _DecoderState.WAITING:
-            detail = "a whole message inside a stream: ignored"
-            self._findings.once("message-ignored", "", detail)
-            return
-        message = self._salvage.item(data, wire.ResponseMessage)
-        self._message_start(wire.MessagesEvent(message=message), out)
-        self._end(out)
-        self._state = _DecoderState.BODY
 
     def _message_delta(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         if event.delta is not None:
@@ -217,7 +214,17 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         failed = self._state is _DecoderState.FAILED
         stop = self._stop
         if not failed:
-            self._stop_open_blocks(out)
+            # A call that was not stopped is completed only if the stop reason says that calls were
+            # made and its arguments are complete; otherwise the guard marks it as invalid.
+            # capture: thinking-left-open, call-left-open, call-left-open-and-cut
+            called = finish_reason(stop.stop_reason) == "tool-calls"
+            for index, block in list(self._open.items()):
+                if block.__class__ is not ToolUseState or (
+                    called and self._block_decoder.is_complete(block)
+                ):
+                    self._note_open(index)
+                    self._stop_block(index, out)
+            self._block_decoder.finish()
             if stop.stop_reason is None:
                 # capture: no-stop-reason
                 self._findings.note("finish-inferred", "no stop reason: stop is assumed")
@@ -234,20 +241,6 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         )
         out.append(finish)
         self._state = _DecoderState.CLOSED
-
-    def _stop_open_blocks(self, out: list[Part]) -> None:
-        """Stops the blocks that never were. A call is completed only if the stop reason says that
-        calls were made and its arguments are complete; else the guard marks it as broken.
-        """
-        # capture: thinking-left-open, call-left-open, call-left-open-and-cut
-        called = finish_reason(self._stop.stop_reason) == "tool-calls"
-        for index, block in list(self._open.items()):
-            if block.__class__ is not ToolUseState or (
-                called and self._block_decoder.is_complete(block)
-            ):
-                self._note_open(index)
-                self._stop_block(index, out)
-        self._block_decoder.finish()
 
     def _note_open(self, index: int) -> None:
         detail = f"block {index} was still open at the stop reason or the end"

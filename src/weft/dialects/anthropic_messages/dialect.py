@@ -13,7 +13,7 @@ from weft.dialects.anthropic_messages.http import HTTP
 from weft.dialects.anthropic_messages.mapping import ERROR_TYPES
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
-from weft.dialects.anthropic_messages.validator import RULES, MessagesValidator
+from weft.dialects.anthropic_messages.validator import MessagesValidator
 from weft.dialects.base import Dialect
 from weft.sse import Frame
 
@@ -121,7 +121,6 @@ ANTHROPIC_MESSAGES = Dialect(
     write_error=write_error,
     http=HTTP,
     quirks=MessagesQuirks,
-    rules=RULES,
     validator=MessagesValidator,
     request=REQUEST,
 )

@@ -7,7 +7,6 @@ whole message are checked at its end.
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.anthropic_messages.validation.rules import RULES
 from weft.dialects.anthropic_messages.validation.state import (
     COMPLETE_REASONS,
     TRUNCATED_REASONS,
@@ -18,8 +17,6 @@ from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import FramingDetector, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "MessagesValidator"]
 
 _STOP_REASONS = (
     TRUNCATED_REASONS | COMPLETE_REASONS | {"tool_use", "pause_turn", "compaction", "refusal"}

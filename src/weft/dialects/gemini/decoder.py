@@ -210,7 +210,10 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             self._finish_state.add_feedback(chunk.prompt_feedback)
         if is_present(chunk.error):
             # capture: error-in-the-stream, error-as-bare-json
-            self._fail(parse_error(self._read_error(chunk.error)), out)
+            error = self._salvage.item(chunk.error, wire.GeminiError)
+            if error == wire.GeminiError() and isinstance(chunk.error, Raw):  # a string
+                error.message = bytes(chunk.error).decode("utf-8", "replace").strip('"')
+            self._fail(parse_error(error), out)
         elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
             self._note_unknown(frame.event or data.decode("utf-8", "replace"), frame.event)
         for position, candidate in enumerate(chunk.candidates or ()):
@@ -222,12 +225,6 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
                 detail = f"candidate {other} is ignored: {self._choice} is read"
                 self._findings.once("choice-other", str(other), detail)
 
-    def _read_error(self, error: Json) -> wire.GeminiError:
-        parsed = self._salvage.item(error, wire.GeminiError)
-        if parsed == wire.GeminiError() and isinstance(error, Raw):  # a string
-            return wire.GeminiError(message=bytes(error).decode("utf-8", "replace").strip('"'))
-        return parsed
-
     # Candidates
 
     def _candidate(
@@ -237,32 +234,26 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             before = len(out)
             parts = candidate.content.parts if candidate.content is not None else None
             for index, part in enumerate(parts or ()):
-                if not self._part(part, out):
+                signature = part.thought_signature or None
+                payloads = part.payloads()
+                # capture: signature-alone-at-the-end, signature-alone-after-a-call
+                if part.text is not None or (signature and not payloads):
+                    kind = _TextKind.REASONING if part.thought else _TextKind.TEXT
+                    self._add_text(kind, part.text or "", None if payloads else signature, out)
+                elif not payloads:
                     # capture: part-of-an-unknown-kind
                     self._findings.once("event-unknown", "part", "a part of an unknown kind")
                     raw = wire.raw_part(data, position, index)
                     if raw is not None and bytes(raw) != b"{}":
                         self._close(out)
                         out.append(Opaque(self._origin, "part", raw))
+                for payload in payloads:
+                    self._close(out)
+                    _PAYLOADS[payload.__class__](self, payload, part, out)
             if self._finish_state.reason is not None and len(out) > before:
                 self._findings.once("finish-late-content", "", "content after the finish reason")
             self._sources.hold(candidate.grounding_metadata, candidate.citation_metadata)
         self._finish_state.add_candidate(candidate)
-
-    def _part(self, part: wire.GeminiPart, out: list[Part]) -> bool:
-        """Decodes one part; False if it has neither text nor a known payload."""
-        signature = part.thought_signature or None
-        payloads = part.payloads()
-        # capture: signature-alone-at-the-end, signature-alone-after-a-call
-        if part.text is not None or (signature and not payloads):
-            kind = _TextKind.REASONING if part.thought else _TextKind.TEXT
-            self._add_text(kind, part.text or "", None if payloads else signature, out)
-        elif not payloads:
-            return False
-        for payload in payloads:
-            self._close(out)
-            _PAYLOADS[payload.__class__](self, payload, part, out)
-        return True
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._phase in _NOT_FAILED:

@@ -15,7 +15,7 @@ from weft.dialects.gemini.http import HTTP
 from weft.dialects.gemini.mapping import is_error_status
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
-from weft.dialects.gemini.validator import RULES, GeminiValidator
+from weft.dialects.gemini.validator import GeminiValidator
 from weft.findings import Findings
 from weft.sse import Frame
 
@@ -86,7 +86,6 @@ GENERATE_CONTENT = Dialect(
     write_error=write_error,
     http=HTTP,
     quirks=GeminiQuirks,
-    rules=RULES,
     validator=GeminiValidator,
     request=REQUEST,
 )

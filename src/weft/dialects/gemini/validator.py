@@ -6,15 +6,12 @@ checked separately (see `validation/state.py`).
 
 from collections.abc import Callable
 
-from weft.dialects.gemini.validation.rules import RULES
 from weft.dialects.gemini.validation.state import ValidatedCandidate
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "GeminiValidator"]
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
 _ERROR_STATUSES = frozenset(

@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import count
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from weft.assembler import merged
 from weft.calls import CallDelta, Ledger
@@ -29,7 +29,6 @@ from weft.dialects.openai_chat.decoding.reasoning_details import (
 )
 from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
 from weft.dialects.openai_chat.mapping import (
-    OFFICIAL_FINISH_REASONS,
     call_delta,
     canonical_finish_reason,
     not_blank,
@@ -201,7 +200,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         self._metadata_sent = True
         if not self._response_id:  # capture: id-always-empty
             if self._phase is not _ChatPhase.FAILED:
-                self._findings.note("metadata-id-minted", "the wire gave the response no id")
+                self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             self._response_id = self._ids.mint("chatcmpl")
         metadata = ResponseMetadata(
             self._response_id,
@@ -304,22 +303,19 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 self._findings.once("message-whole", "", "a whole message instead of deltas")
         elif delta is None:  # capture: choice-without-delta, delta-null
             self._findings.once("delta-missing", "", "a choice without a delta")
-        if choice.finish_reason:  # capture: finish-reason-empty
-            self._read_finish_reason(choice.finish_reason)
+        reason = choice.finish_reason
+        if reason:  # capture: finish-reason-empty
+            if reason not in wire.OFFICIAL_FINISH_REASONS:
+                # capture: finish-reason-end-turn, finish-reason-unknown
+                self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
+            if self._finish_reason is not None:
+                detail = f"finish reason {reason!r} after another one"  # capture: finish-twice
+                self._findings.once("finish-repeated", "", detail)
+            if canonical_finish_reason(self._finish_reason or "stop") == "stop":
+                # capture: finish-reasons-differ, finish-reasons-differ-specific-last
+                self._finish_reason = reason
         if choice.usage is not None and chunk.usage is None:  # capture: usage-inside-the-choice
             self._usage = merged(self._usage, parse_usage(choice.usage))
-
-    def _read_finish_reason(self, reason: str) -> None:
-        """Keeps the first finish reason, but a specific one rather than `stop`."""
-        if reason not in OFFICIAL_FINISH_REASONS:
-            # capture: finish-reason-end-turn, finish-reason-unknown
-            self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
-        if self._finish_reason is not None:
-            detail = f"finish reason {reason!r} after another one"  # capture: finish-twice
-            self._findings.once("finish-repeated", "", detail)
-        if self._finish_reason is None or canonical_finish_reason(self._finish_reason) == "stop":
-            # capture: finish-reasons-differ, finish-reasons-differ-specific-last
-            self._finish_reason = reason
 
     # The content of a delta
 
@@ -355,7 +351,12 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             self._read_calls([call_delta(call) for call in delta.tool_calls], out)
         if delta.extra_content is not UNSET:
             # capture: thought-signature-alone, signature-alone-in-a-delta-after-text
-            self._read_extra_content(delta.extra_content)
+            extra = delta.extra_content.copy()
+            if self._ledger:  # it signs what came last: a call, or else the text
+                signature, _ = signature_in(extra, self._host)
+                self._ledger.sign(signature, extra)
+            else:
+                self._text_extra = extra
         if delta.function_call is not None:
             # capture: legacy-function-call, legacy-function-call-whole
             name, arguments = delta.function_call.name, delta.function_call.arguments
@@ -495,15 +496,6 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                     signed = msgspec.structs.replace(part, signature=signature, origin=origin)
                     parts[number] = signed
         out += parts
-
-    def _read_extra_content(self, extra: Raw | UnsetType) -> None:
-        """Attaches the signature of a delta to what came last: a call, or else the text."""
-        extra = extra.copy() if isinstance(extra, Raw) else extra
-        if self._ledger:
-            signature, _ = signature_in(extra, self._host)
-            self._ledger.sign(signature, extra)
-        else:
-            self._text_extra = extra
 
     def _finish_calls(self, *, failed: bool = False) -> list[Part]:
         """Ends the open calls, each with the origin of its signature."""

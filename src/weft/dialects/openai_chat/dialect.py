@@ -14,7 +14,6 @@ from weft.dialects.openai_chat.http import HTTP
 from weft.dialects.openai_chat.mapping import new_id
 from weft.dialects.openai_chat.quirks import ChatQuirks, quirks_of
 from weft.dialects.openai_chat.request import REQUEST
-from weft.dialects.openai_chat.validation.rules import RULES
 from weft.dialects.openai_chat.validator import ChatValidator
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.stages.markup_calls import MarkupCalls
@@ -105,6 +104,5 @@ OPENAI_CHAT = Dialect(
     write_error=write_error,
     http=HTTP,
     quirks=ChatQuirks,
-    rules=RULES,
     validator=ChatValidator,
 )

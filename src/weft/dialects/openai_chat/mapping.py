@@ -23,11 +23,6 @@ from weft.parts import (
     Usage,
 )
 
-OFFICIAL_FINISH_REASONS = frozenset(
-    {"stop", "length", "tool_calls", "content_filter", "function_call"}
-)
-"""Those of the API reference: strict clients know no other."""
-
 FINISH_REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "end_turn": "stop",

@@ -19,6 +19,11 @@ STREAMED_FIELDS = frozenset(
 )
 """Fields that come in pieces, so that a surrogate pair may be split between two of them."""
 
+OFFICIAL_FINISH_REASONS = frozenset(
+    {"stop", "length", "tool_calls", "content_filter", "function_call"}
+)
+"""Those of the API reference: strict clients know no other."""
+
 
 # Read and written
 
@@ -44,14 +49,19 @@ class ChatToolCall(msgspec.Struct, omit_defaults=True):
     extra_content: Raw | UnsetType = UNSET
 
 
-class ChatReasoningDetail(msgspec.Struct, omit_defaults=True):
-    """One entry of `reasoning_details`."""
+class ChatReasoningState(msgspec.Struct, omit_defaults=True):
+    """One entry of `reasoning_details`, as far as a request needs it."""
 
     type: str | None = None
     text: str | None = None
     summary: str | None = None
     data: str | None = None
     signature: str | None = None
+
+
+class ChatReasoningDetail(ChatReasoningState):
+    """One entry of `reasoning_details`."""
+
     id: str | None = None
     format: str | None = None
     index: int | None = None

@@ -14,7 +14,7 @@ from enum import Enum
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.frames import EventDecoder, ReplayDetector
+from weft.dialects.frames import EventDecoder
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
@@ -55,7 +55,6 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         self._context = context
         self._state = DecoderState(context, findings)
         self._items = OutputItems(self._state)
-        self._numbered = ReplayDetector()
         self._last_number = -1
         """The highest `sequence_number` so far."""
         self._response_id: str | None = None
@@ -89,18 +88,40 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
     def _handle(self, event: ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         self._state.out = out
         number = event.sequence_number
-        # capture: another-response-spliced-in
-        if number is not None and self._numbered.seen(number, frame.data):
-            self._findings.note("frame-replayed", f"event {number} was repeated: dropped")
-            return
-        if number is None or number <= self._last_number:
-            self._check_number(event, number)
-        else:
+        if number is not None and number > self._last_number:
             self._last_number = number
+            self._digests[number] = hash(frame.data)
+        # capture: another-response-spliced-in
+        elif number is not None and self._is_replay(number, frame.data):
+            return
+        else:
+            self._check_number(event, number)
         if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
             handler(self._state, self._items.item_for_event(event), event)
-        else:
-            self._other_event(event, frame)
+            return
+        type = event.type or frame.event
+        respond = RESPONSE_EVENTS.get(type)
+        if self._phase is _DecoderPhase.CLOSED:
+            self._findings.once("after-finish", "", "events after the end: dropped")
+        elif respond is not None:
+            # capture: never-created
+            if self._response_id is None and type not in _FIRST_EVENTS:
+                self._findings.once("metadata-missing", "", f"{type} came before response.created")
+            if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
+                respond(self, event, frame)
+        # capture: body
+        elif event.object == wire.RESPONSE_OBJECT:
+            self._body(Raw(frame.data))
+        # capture: error-body
+        elif event.error is not None and not type.startswith("response."):
+            self._on_error(event, frame)
+        # capture: chunks-of-another-dialect
+        elif isinstance(event.choices, Raw):
+            message = f"the upstream speaks openai-chat, not {NAME}"
+            self._fail(ErrorPart("malformed", message), out)
+        # capture: unknown-item-event-and-part
+        elif type not in ITEM_EVENTS:
+            self._note_unknown(type)
 
     def _salvage_event(self, data: bytes) -> ResponsesEvent:
         """Recognises a response body first: its keys mean something else than an event's."""
@@ -128,32 +149,6 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
             # capture: sequence-number-twice
             detail = f"{type} has sequence_number {number} after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
-
-    def _other_event(self, event: ResponsesEvent, frame: Frame) -> None:
-        """Handles an event about the response, or one that comes after the response failed."""
-        type = event.type or frame.event
-        handler = RESPONSE_EVENTS.get(type)
-        if self._phase is _DecoderPhase.CLOSED:
-            self._findings.once("after-finish", "", "events after the terminal event: dropped")
-        elif handler is not None:
-            # capture: never-created
-            if self._response_id is None and type not in _FIRST_EVENTS:
-                self._findings.once("metadata-missing", "", f"{type} came before response.created")
-            if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
-                handler(self, event, frame)
-        # capture: body
-        elif event.object == wire.RESPONSE_OBJECT:
-            self._body(Raw(frame.data))
-        # capture: error-body
-        elif event.error is not None and not type.startswith("response."):
-            self._on_error(event, frame)
-        # capture: chunks-of-another-dialect
-        elif isinstance(event.choices, Raw):
-            message = f"the upstream speaks openai-chat, not {NAME}"
-            self._fail(ErrorPart("malformed", message), self._state.out)
-        # capture: unknown-item-event-and-part
-        elif type not in ITEM_EVENTS:
-            self._findings.once("event-unknown", type, f"event {type!r}: ignored")
 
     def _ignore(self, event: ResponsesEvent, frame: Frame) -> None:
         """An event that only shows that the stream is alive."""
@@ -215,7 +210,7 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
 
     def _metadata(self, response: wire.ResponseObject) -> None:
         if not response.id:
-            self._findings.note("metadata-id-minted", "the response has no id")
+            self._findings.note("metadata-id-minted", "the response has no id: one was made up")
         self._emit_metadata(response)
 
     def _emit_metadata(self, response: wire.ResponseObject) -> None:

@@ -12,7 +12,6 @@ from weft.dialects.openai_responses.errors import read_error, write_error
 from weft.dialects.openai_responses.http import HTTP
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
-from weft.dialects.openai_responses.validation.rules import RULES
 from weft.dialects.openai_responses.validator import ResponsesValidator
 from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
 from weft.parts import Json
@@ -198,6 +197,5 @@ OPENAI_RESPONSES = Dialect(
     write_error=write_error,
     http=HTTP,
     quirks=ResponsesQuirks,
-    rules=RULES,
     validator=ResponsesValidator,
 )

@@ -30,13 +30,11 @@ from weft.dialects.base import PassthroughHistory
 from weft.dialects.envelope import ReasoningText, wrap_reasoning
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import CallWriter
+from weft.dialects.openai_responses.encoding.events import NO_ITEM, EventWriter, NullEventWriter
 from weft.dialects.openai_responses.encoding.items import (
-    NO_ITEM,
-    EventWriter,
     FixedOutputItem,
     ItemSlot,
     MessageOutputItem,
-    NullEventWriter,
     OutputWriter,
     ReasoningOutputItem,
     ReasoningPartWriter,
@@ -412,7 +410,7 @@ class ResponsesEncoder:
         reasoning.item.encrypted_content = (
             self._encrypted_content(part, reasoning) or reasoning.item.encrypted_content
         )
-        reasoning.item.extra_fields |= without_identity(self._items.item_extra(part.extra).item)
+        reasoning.item.extra_fields |= self._items.item_fields(part.extra)
         self._items.part_done(reasoning.item)
 
     def _encrypted_content(self, part: ReasoningEnd, reasoning: ReasoningPartWriter) -> str | None:

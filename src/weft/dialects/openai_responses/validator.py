@@ -16,15 +16,12 @@ from weft.dialects.openai_responses.validation.required import (
     ShapeValidator,
     StreamedField,
 )
-from weft.dialects.openai_responses.validation.rules import RULES
 from weft.dialects.openai_responses.validation.state import TrackedItem
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter, json_type, quote_word
 from weft.dialects.validation.untyped import FramingDetector, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "ResponsesValidator"]
 
 EVENT_STATUSES: dict[str, tuple[str, ...]] = {
     "response.created": ("in_progress", "queued"),

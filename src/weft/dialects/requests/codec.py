@@ -1,10 +1,9 @@
-"""Requests between dialects: what the parsers and renderers of all wires share.
+"""The types of request conversion: codecs, and the losses they report.
 
-`parse` reads a wire's body into a `Request`; `render` writes the body of a wire from one. No
-field is dropped silently: whatever the target cannot say as it was asked is a `Loss`, adapted
-(the meaning is kept), warned (style or cost may differ) or refused (it would mean something
-else). Losses are named by the path in the canonical request; `Places` knows where in the
-client's own body that is.
+`parse` reads a wire's body into a `Request`; `render` writes the body of a wire from one. No field
+is dropped silently: whatever the target cannot express is a `Loss`, adapted (the meaning is kept),
+warned (style or cost may differ) or refused (the request would mean something else). Losses are
+named by their path in the canonical request; `SourcePaths` knows the path in the client's own body.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ Outcome = Literal["adapted", "warned", "refused"]
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """One difference between what was asked and what the target is told."""
+    """One difference between the request and what the target is sent."""
 
     path: str
     outcome: Outcome
@@ -28,7 +27,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Losses:
-    """Collects losses in order, each path and outcome once."""
+    """Collects losses in order, equal ones once."""
 
     __slots__ = ("found",)
 
@@ -36,19 +35,19 @@ class Losses:
         self.found: list[Loss] = []
 
     def adapted(self, path: str, detail: str) -> None:
-        """Said in other words; the meaning is kept."""
+        """Reports a field that is expressed differently, with the same meaning."""
         self._add(Loss(path, "adapted", detail))
 
     def warned(self, path: str, detail: str) -> None:
-        """Weakened: the answer may differ in style or cost, not in truth."""
+        """Reports a field without which the answer may differ in style or cost, not in truth."""
         self._add(Loss(path, "warned", detail))
 
     def dropped(self, path: str, target: str) -> None:
-        """Not sent, as the target has no such field; the answer means the same without it."""
+        """Warns of a field that the target does not have."""
         self.warned(path, f"dropped: {target} has no equivalent")
 
     def refused(self, path: str, detail: str) -> None:
-        """Cannot be said: the request would mean something else."""
+        """Reports a field without which the request would mean something else."""
         self._add(Loss(path, "refused", detail))
 
     def _add(self, loss: Loss) -> None:
@@ -57,40 +56,39 @@ class Losses:
 
     @property
     def refusals(self) -> list[Loss]:
-        """The losses that must not happen."""
         return [loss for loss in self.found if loss.outcome == "refused"]
 
     @property
     def refusal(self) -> Loss | None:
-        """The first loss that must not happen, if there is one."""
+        """The first refusal, if there is one."""
         return next(iter(self.refusals), None)
 
 
 class SourcePaths:
-    """Where in the client's own body a path of the canonical request is."""
+    """Maps paths of the canonical request to paths of the client's own body."""
 
-    __slots__ = ("_places",)
+    __slots__ = ("_paths",)
 
     def __init__(self, fields: Mapping[str, str] | None = None) -> None:
-        self._places = dict(fields or {})
+        self._paths = dict(fields or {})
 
     def add(self, canonical: str, source: str) -> None:
-        self._places[canonical] = source
+        self._paths[canonical] = source
 
     def source(self, canonical: str) -> str:
-        """The client's path: the longest known beginning is replaced, the rest kept."""
+        """Returns the client's path: the longest known prefix is replaced, the rest kept."""
         for cut in range(len(canonical), 0, -1):
             if cut < len(canonical) and canonical[cut] not in ".[":
                 continue
-            place = self._places.get(canonical[:cut])
-            if place is not None:
-                return place + canonical[cut:]
+            source = self._paths.get(canonical[:cut])
+            if source is not None:
+                return source + canonical[cut:]
         return canonical
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A body that was read, and where its fields came from."""
+    """A parsed body, and where its fields came from."""
 
     request: Request
     source_paths: SourcePaths
@@ -98,17 +96,17 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A body to send, and what its answer must be read with."""
+    """A body to send, and what is needed to decode its response."""
 
     body: bytes
     names: Mapping[str, str]
-    """The tool names that the target could not take: what it was told, and the original."""
+    """The tool names that were changed for the target: the new name, and the original."""
 
     bridged: frozenset[str] = frozenset()
-    """Tools for free text that were declared as functions, by the names the client gave them."""
+    """Custom tools that were declared as functions, by their original names."""
 
     stop: tuple[str, ...] = ()
-    """Stop sequences that the target does not know: the answer must be cut at them."""
+    """Stop sequences that the target does not support: the response must be cut at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +117,17 @@ class RequestCodec:
     """Raises BadRequest, which names the field, what came and what was expected."""
 
     render: Callable[[Request, Context, Losses], Rendered]
-    """Never raises for a request that was parsed: what cannot be said is in the losses."""
+    """Never raises for a request that was parsed: what cannot be expressed is in the losses."""
 
     continued: Callable[[bytes, bytes], bytes] | None = None
-    """For a wire whose answers may pause: the body that asks for the rest, from the body that
-    was asked with and the body of what was answered so far."""
-
-
-# Reading
-
-
-# Writing
+    """For a wire whose responses may pause: the body that requests the rest, from the body of the
+    request and the body of the response so far."""
 
 
 def accepted_origins(context: Context, name: str, *, native: bool) -> frozenset[str]:
-    """Whose proofs a target takes back: its own. In the dialect that a request came in also those
-    that came bare: only an upstream of that dialect can have shown them to the client.
+    """Returns whose signatures a target accepts: its own. With `native`, for a request in the
+    target's own dialect, also those without an envelope: only an upstream of that dialect can have
+    given them to the client.
     """
     own = context.origin or name
     return frozenset({own, name}) if native else frozenset({own})

@@ -4,23 +4,20 @@ import re
 from base64 import b64decode
 from typing import NamedTuple
 
-from weft.request import (
-    FileContent,
-    ImageContent,
-)
+from weft.request import FileContent, ImageContent
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 class DataUrl(NamedTuple):
-    """What a data URL holds."""
+    """The content of a data URL, still in base64."""
 
     media_type: str
     data: str
 
 
 def parse_data_url(url: str) -> DataUrl | None:
-    """Returns what a base64 data URL holds; None for any other address."""
+    """Returns the content of a base64 data URL; None for any other URL."""
     found = _DATA_URL.fullmatch(url)
     return DataUrl(found[1], found[2]) if found else None
 
@@ -30,14 +27,14 @@ def data_url(media_type: str, data: str) -> str:
 
 
 def image_url(image: ImageContent) -> str | None:
-    """Returns the address of an image, which may be the image itself."""
+    """Returns the URL of an image, a data URL if its bytes are known."""
     if image.data is not None:
         return data_url(image.media_type or "image/png", image.data)
     return image.url
 
 
 def text_of_file(file: FileContent) -> str | None:
-    """Returns the text of a document that is nothing else."""
+    """Returns the content of a text file; None for any other file."""
     if file.data is None or not (file.media_type or "").startswith("text/"):
         return None
     try:

@@ -13,8 +13,28 @@ from weft.parts import Json
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-
 _AT = re.compile(r" - at `\$(.*)`$")
+_SPARE_LEVELS = 100
+"""Levels of nesting left for code that reads a body later, deeper in the stack."""
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def check_body(data: bytes) -> None:
+    """Raises BadRequest for bytes that are not UTF-8, or nested too deeply to be read."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as problem:
+            raise BadRequest("", f"byte {problem.start} is not UTF-8") from None
+    if data.count(b"[") + data.count(b"{") < _SPARE_LEVELS:
+        return  # however they are nested
+    try:
+        msgspec.json.decode(b"[" * _SPARE_LEVELS + data + b"]" * _SPARE_LEVELS, type=Raw)
+    except RecursionError:
+        raise BadRequest("", "nested too deeply") from None
+    except ValueError:
+        """Reported by `read_object`, with the position."""
 
 
 def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
@@ -30,28 +50,25 @@ def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
         raise BadRequest(where.lstrip("."), reason[:1].lower() + reason[1:]) from None
 
 
+def fields_of(extra: Json) -> dict[str, Raw]:
+    """Returns the fields of a raw object; none if it is unset."""
+    return large_json.members(extra) if isinstance(extra, Raw) else {}
+
+
 def other_fields(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) -> Json:
-    """Returns the keys of an object that a shape does not know, as one raw object."""
-    names = known_names(known)
+    """Returns the fields of an object that a struct does not declare, as one raw object."""
+    names = declared_names(known)
     found = large_json.members(data)
     rest = {key: value for key, value in found.items() if key not in names and key not in handled}
     return Raw(large_json.write(rest)) if rest else UNSET
 
 
 @cache
-def known_names(shape: type[msgspec.Struct]) -> frozenset[str]:
-    """The keys that a shape knows, its tag included."""
+def declared_names(shape: type[msgspec.Struct]) -> frozenset[str]:
+    """Returns the names of a struct's fields on the wire, its tag included."""
     tag = shape.__struct_config__.tag_field
     names = {field.encode_name for field in msgspec.structs.fields(shape)}
     return frozenset(names | ({tag} if tag else set()))
-
-
-def fields_of(extra: Json) -> dict[str, Raw]:
-    """The keys of a raw object; none if there is none."""
-    return large_json.members(extra) if isinstance(extra, Raw) else {}
-
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def is_json_object(text: bytes | str | Raw) -> bool:
@@ -61,26 +78,3 @@ def is_json_object(text: bytes | str | Raw) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-_SPARE_LEVELS = 100
-
-
-"""Levels of nesting that are left to those who look into a body later, from deeper calls."""
-
-
-def check_body(data: bytes) -> None:
-    """Raises BadRequest for bytes that are no text, or nested so deeply that none can read them."""
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError as problem:
-            raise BadRequest("", f"byte {problem.start} is no UTF-8") from None
-    if data.count(b"[") + data.count(b"{") < _SPARE_LEVELS:
-        return  # however they are nested
-    try:
-        msgspec.json.decode(b"[" * _SPARE_LEVELS + data + b"]" * _SPARE_LEVELS, type=Raw)
-    except RecursionError:
-        raise BadRequest("", "nested too deeply") from None
-    except ValueError:
-        """Whoever reads it by its shape says where."""

@@ -1,8 +1,7 @@
-"""Calls that a model wrapped into one call of a function that nobody declared, `parallel`.
+"""Calls inside one call of `multi_tool_use.parallel`, a function that nobody declared.
 
-The answer shows a client the calls inside, under ids made of the wrapper's. A history that holds
-their results but still the wrapper itself is unfolded in the same way, so that each result has its
-call.
+A response shows clients the inner calls, under ids derived from the wrapper's. A history that holds
+their results but still the wrapper is unwrapped in the same way, so that each result has its call.
 """
 
 from collections.abc import Collection
@@ -13,7 +12,7 @@ from msgspec import UNSET, Raw
 from weft.request import CallContent, Message, Request, ResultContent
 
 WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
-"""The function's names: its own, and with its namespace, which not every host allows a dot in."""
+"""The names of the function: alone, and with its namespace, for hosts that allow no dot."""
 
 _PREFIX = "functions."
 
@@ -38,15 +37,12 @@ class _Wrapper(msgspec.Struct):
 
 
 def parse_wrapped_calls(params: str) -> list[WrappedCall]:
-    """The calls that the arguments of a wrapper hold. Raises ValueError for what is none."""
-    return _read(params).tool_uses
-
-
-_read = msgspec.json.Decoder(_Wrapper).decode
+    """Returns the calls in the arguments of a wrapper; raises ValueError for other arguments."""
+    return msgspec.json.decode(params, type=_Wrapper).tool_uses
 
 
 def answered_ids(request: Request) -> frozenset[str]:
-    """The ids of all results."""
+    """Returns the ids of all results."""
     return frozenset(
         content.id
         for message in request.messages
@@ -56,7 +52,7 @@ def answered_ids(request: Request) -> frozenset[str]:
 
 
 def declares_wrapper(request: Request) -> bool:
-    """Whether a wrapper's name is that of a tool of the client's own."""
+    """Whether the client declared a tool of that name itself."""
     return any(tool.name in WRAPPERS for tool in request.tools)
 
 
@@ -65,7 +61,7 @@ def holds_wrapper(message: Message) -> bool:
 
 
 def unwrap_calls(call: CallContent, answered: Collection[str]) -> list[CallContent]:
-    """The calls inside a wrapper whose results are there; none if it is not such a wrapper."""
+    """Returns the calls inside a wrapper, if they have results; none for any other call."""
     if call.name not in WRAPPERS or call.id in answered:
         return []
     try:

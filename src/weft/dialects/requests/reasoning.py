@@ -1,4 +1,4 @@
-"""How much to think: efforts and budgets of tokens."""
+"""Reasoning efforts, and the token budgets they stand for."""
 
 from weft.request import Effort
 
@@ -10,11 +10,9 @@ EFFORT_BUDGETS: dict[Effort, int] = {
     "high": 16384,
     "xhigh": 32768,
 }
-
-
-"""Tokens to think with; `max` is whatever there is."""
+"""In tokens; `max` has no budget."""
 
 
 def effort_for_budget(budget: int) -> Effort:
-    """The effort whose budget is the nearest from above."""
+    """Returns the lowest effort whose budget is at least this one."""
     return next((effort for effort, most in EFFORT_BUDGETS.items() if budget <= most), "max")

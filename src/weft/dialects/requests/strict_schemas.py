@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 
 class _StrictSchema(msgspec.Struct):
-    """As much of a JSON schema as strictness is about."""
+    """The keywords of a JSON schema that strictness depends on."""
 
     type: Raw | UnsetType = UNSET
     properties: "dict[str, _StrictSchema | bool] | UnsetType" = UNSET
@@ -21,7 +21,7 @@ class _StrictSchema(msgspec.Struct):
 
 
 def is_strict(schema: Raw | UnsetType) -> bool:
-    """Whether every object of a schema is closed and requires all it names."""
+    """Whether every object of a schema is closed and requires all its properties."""
     if not isinstance(schema, Raw):
         return False
     try:
@@ -34,18 +34,13 @@ def is_strict(schema: Raw | UnsetType) -> bool:
 def _is_closed(schema: _StrictSchema | bool) -> bool:
     if isinstance(schema, bool) or schema.all_of is not UNSET or schema.one_of is not UNSET:
         return False
-    below: list[_StrictSchema | bool] = []
-    for group in (schema.properties, schema.defs):
-        below += group.values() if isinstance(group, dict) else ()
-    below += schema.any_of if isinstance(schema.any_of, list) else ()
-    below += () if isinstance(schema.items, UnsetType) else (schema.items,)
-    return _is_object_closed(schema) and all(_is_closed(one) for one in below)
-
-
-def _is_object_closed(schema: _StrictSchema) -> bool:
-    named = schema.properties if isinstance(schema.properties, dict) else {}
-    mentions = isinstance(schema.type, Raw) and b'"object"' in bytes(schema.type)
-    if not named and not mentions:
-        return True
-    required = schema.required if isinstance(schema.required, list) else []
-    return schema.additional is False and set(named) == set(required)
+    properties = schema.properties if isinstance(schema.properties, dict) else {}
+    if properties or (isinstance(schema.type, Raw) and b'"object"' in bytes(schema.type)):
+        required = schema.required if isinstance(schema.required, list) else []
+        if schema.additional is not False or set(properties) != set(required):
+            return False
+    inner = [*properties.values()]
+    inner += schema.defs.values() if isinstance(schema.defs, dict) else ()
+    inner += schema.any_of if isinstance(schema.any_of, list) else ()
+    inner += () if isinstance(schema.items, UnsetType) else (schema.items,)
+    return all(map(_is_closed, inner))

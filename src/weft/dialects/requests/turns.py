@@ -1,15 +1,16 @@
-"""The conversation of a request as every target wants it: who speaks, and each call answered.
+"""The turns of a conversation, with every call and its result paired.
 
-The pairing guard runs before any rendering. After it, each call of a client tool has exactly one
-result, and the results of a step stand first in the turn after it, in the order of the calls.
-Results find their call by id (either spelling of it); those without one by name, then by order.
+Pairing runs before any rendering. After it, each call of a client tool has exactly one result, and
+the results of a step are first in the turn after it, in the order of the calls. Results find their
+call by its id or its item id; those without an id by name, then by order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.multi_tool_use import (
@@ -18,6 +19,7 @@ from weft.dialects.requests.multi_tool_use import (
     holds_wrapper,
     unwrap_calls,
 )
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE
 from weft.ids import Claims
 from weft.request import (
     AnyContent,
@@ -43,66 +45,54 @@ class LocatedContent(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What one speaker says at once. Results of client tools are in user turns."""
+    """Consecutive contents of one speaker. Results of client tools are in user turns."""
 
     path: str
     role: Speaker
     contents: list[LocatedContent]
     name: str | None = None
     message: Message | None = None
-    """The message it was; None for instructions, and for results that were brought together."""
+    """The message it was made of; None for instructions, and for results that were moved here."""
 
 
 def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> list[Turn]:
     """Returns the turns, one for each message, paired. `instructions` come first, as system.
 
     With `repair` a call without a result gets one that says so, and a result without a call is
-    left out, both with a warning; else both are refused. Results of calls that an earlier
-    response made (`previous_response_id`) are nobody's business here.
+    dropped, both with a warning; otherwise both are refused. Results of calls of an earlier
+    response (`previous_response_id`) are not checked.
     """
-    found = [
-        turn for turn in message_turns(request, losses) if not _only_declares_tools(turn, losses)
-    ]
-    pairs = _Pairs(found, losses, elsewhere=request.previous_response_id is not None)
+    found: list[Turn] = []
+    for turn in message_turns(request, losses):
+        if turn.contents and all(_declares_tools(one.content) for one in turn.contents):
+            for one in turn.contents:
+                losses.adapted(one.path, "its tools are declared with the others")
+        else:
+            found.append(turn)
+    pairs = _Pairs(found, losses, other_calls=request.previous_response_id is not None)
     pairs.check(repair=repair)
-    return [turn for turn in _in_order(found, pairs, losses) if turn.contents or turn.message]
-
-
-def _only_declares_tools(turn: Turn, losses: Losses) -> bool:
-    """Whether all that is said is which tools there are: the request has them with the others."""
-    declares = [_declares_tools(one.content) for one in turn.contents]
-    if not declares or not all(declares):
-        return False
-    for placed in turn.contents:
-        losses.adapted(placed.path, "its tools are declared with the others")
-    return True
+    out: list[Turn] = []
+    step = 0
+    for is_step, group in groupby(found, key=lambda turn: turn.role == "assistant"):
+        turns = [pairs.without_dropped(turn) for turn in group]
+        step += is_step
+        out += turns if is_step else _after_step(turns, pairs.results(step), pairs, losses)
+    if found and found[-1].role == "assistant":
+        out += _after_step([], pairs.results(step), pairs, losses)
+    return [turn for turn in out if turn.contents or turn.message]
 
 
 def _declares_tools(content: AnyContent) -> bool:
     return isinstance(content, OpaqueContent) and content.kind == TOOL_DECLARATION
 
 
-def merge_neighbours(found: list[Turn]) -> list[Turn]:
-    """Returns the turns with neighbours of one role made one."""
-    out = []
-    for _, group in groupby(found, key=lambda turn: turn.role):
-        first, *others = group
-        rest = [placed for turn in others for placed in turn.contents]
-        out.append(first._replace(contents=[*first.contents, *rest]))
-    return out
-
-
-def leading_instructions(found: list[Turn]) -> int:
-    """How many turns at the beginning are instructions."""
-    roles = [turn.role in ("system", "developer") for turn in found]
-    return roles.index(False) if False in roles else len(roles)
-
-
 def message_turns(request: Request, losses: Losses) -> Iterator[Turn]:
-    """The turns as they are, one for each message, `instructions` first."""
+    """Yields the turns as they are, one for each message, `instructions` first. Calls inside a
+    multi_tool_use wrapper are unwrapped.
+    """
     if request.instructions is not None:
-        said = LocatedContent("instructions", TextContent(request.instructions))
-        yield Turn("instructions", "system", [said])
+        content = LocatedContent("instructions", TextContent(request.instructions))
+        yield Turn("instructions", "system", [content])
     for number, message in enumerate(request.messages):
         path = f"messages[{number}]"
         contents = [
@@ -110,173 +100,191 @@ def message_turns(request: Request, losses: Losses) -> Iterator[Turn]:
             for place, content in enumerate(message.content)
         ]
         if holds_wrapper(message) and not declares_wrapper(request):
-            contents = _unwrap_all(contents, answered_ids(request), losses)
+            contents = _unwrapped(contents, answered_ids(request), losses)
         role: Speaker = "user" if message.role == "tool" else message.role
         yield Turn(path, role, contents, message.name, message)
 
 
-def _unwrap_all(
+def _unwrapped(
     contents: list[LocatedContent], answered: frozenset[str], losses: Losses
 ) -> list[LocatedContent]:
-    """The contents with the calls inside wrappers in their place."""
     found: list[LocatedContent] = []
-    for placed in contents:
-        content = placed.content
-        inside = unwrap_calls(content, answered) if isinstance(content, CallContent) else []
-        if inside:
-            losses.adapted(placed.path, "the calls that it wraps are sent one by one")
-        found += [LocatedContent(f"{placed.path}.calls[{n}]", one) for n, one in enumerate(inside)]
-        found += [] if inside else [placed]
+    for one in contents:
+        calls = unwrap_calls(one.content, answered) if isinstance(one.content, CallContent) else []
+        if calls:
+            losses.adapted(one.path, "the calls that it wraps are sent one by one")
+            found += [
+                LocatedContent(f"{one.path}.calls[{n}]", call) for n, call in enumerate(calls)
+            ]
+        else:
+            found.append(one)
     return found
 
 
+def merge_neighbours(found: list[Turn]) -> list[Turn]:
+    """Returns the turns with consecutive ones of the same role merged."""
+    out = []
+    for _, group in groupby(found, key=lambda turn: turn.role):
+        first, *others = group
+        rest = [content for turn in others for content in turn.contents]
+        out.append(first._replace(contents=[*first.contents, *rest]))
+    return out
+
+
+def leading_instructions(found: Sequence[Turn | Message]) -> int:
+    """Returns how many turns or messages at the beginning are instructions."""
+    roles = [one.role in ("system", "developer") for one in found]
+    return roles.index(False) if False in roles else len(roles)
+
+
+def unknown_role_message(turn: Turn) -> Raw | None:
+    """Returns the message that a turn was made of, if its role is not a canonical one."""
+    match turn.contents:
+        case [LocatedContent(_, OpaqueContent(kind=kind, raw=raw))] if kind == UNKNOWN_ROLE:
+            return raw
+    return None
+
+
+def source_bytes(turn: Turn, sources: list[Raw | None]) -> Raw | None:
+    """Returns the bytes of the message that a turn was made of, unless it was changed. `sources`
+    are the bytes of all messages.
+    """
+    message = turn.message
+    if message is None or [one.content for one in turn.contents] != list(message.content):
+        return None
+    return sources[int(turn.path.removeprefix("messages[").removesuffix("]"))]
+
+
 class _PairedCall:
-    """A client's call: which step it belongs to, and its result."""
+    """A call of a client tool, the step it belongs to, and its result."""
 
     __slots__ = ("call", "path", "result", "step")
 
-    def __init__(self, placed: LocatedContent, call: CallContent, step: int) -> None:
-        self.path = placed.path
+    def __init__(self, path: str, call: CallContent, step: int) -> None:
+        self.path = path
         self.call = call
         self.step = step
         self.result: LocatedContent | None = None
 
 
 class _Pairs:
-    """Which result answers which call. A step is a run of assistant turns."""
+    """Which result belongs to which call. A step is a run of assistant turns."""
 
-    def __init__(self, found: list[Turn], losses: Losses, *, elsewhere: bool) -> None:
+    def __init__(self, found: list[Turn], losses: Losses, *, other_calls: bool) -> None:
+        """`other_calls`: results may belong to calls that are not in these turns."""
         self._losses = losses
-        self._elsewhere = elsewhere
+        self._other_calls = other_calls
         self._calls: list[_PairedCall] = []
         self._known: dict[str, list[_PairedCall]] = {}
         self._open: dict[str, _PairedCall] = {}
         self._claims = Claims()
         self._orphans: list[LocatedContent] = []
-        self.dropped: set[str] = set()
-        """The paths of what is left out."""
+        self._dropped: set[str] = set()
+        """The paths of what is dropped."""
         self.paired: set[str] = set()
-        """The paths of the results that answer a call."""
-        self.renamed: dict[str, str] = {}
-        """The ids of calls and results that had a taken one, or none, by path."""
+        """The paths of the results that belong to a call."""
+        self._ids: dict[str, str] = {}
+        """The ids of calls and results whose own is taken or missing, by path."""
         step, role = 0, ""
         for turn in found:
             step += turn.role == "assistant" != role
             role = turn.role
-            for placed in turn.contents:
-                self._see(placed, turn.role, step)
+            for one in turn.contents:
+                match one.content:
+                    case CallContent(provider_executed=False) as call if role == "assistant":
+                        self._add_call(one.path, call, step)
+                    case ResultContent() as result if role != "assistant":
+                        self._add_result(one, result)
 
-    def _see(self, placed: LocatedContent, role: str, step: int) -> None:
-        match placed.content:
-            case CallContent(provider_executed=False) as call if role == "assistant":
-                self._call(placed, call, step)
-            case ResultContent() as result if role != "assistant":
-                self._result(placed, result)
-
-    def _call(self, placed: LocatedContent, call: CallContent, step: int) -> None:
+    def _add_call(self, path: str, call: CallContent, step: int) -> None:
         same = self._known.setdefault(call.id, [])
         if any(one.result is None for one in same):
-            self.dropped.add(placed.path)
-            self._losses.warned(placed.path, f"call {call.id} is there twice; the first is kept")
+            self._dropped.add(path)
+            self._losses.warned(path, f"call {call.id} is there twice; the first is kept")
             return
         claimed = self._claims.claim(call.id)
         if claimed != call.id:
-            self.renamed[placed.path] = claimed
-            self._losses.adapted(f"{placed.path}.id", f"{call.id} was the id of an earlier call")
-        known = _PairedCall(placed, call, step)
+            self._ids[path] = claimed
+            self._losses.adapted(f"{path}.id", f"{call.id} was the id of an earlier call")
+        known = _PairedCall(path, call, step)
         self._calls.append(known)
-        self._open[placed.path] = known
+        self._open[path] = known
         same.append(known)
         if call.item_id and call.item_id != call.id:
             self._known.setdefault(call.item_id, []).append(known)
 
-    def _result(self, placed: LocatedContent, result: ResultContent) -> None:
-        same = self._known.get(result.id, []) if result.id else list(self._named(result))
+    def _add_result(self, located: LocatedContent, result: ResultContent) -> None:
+        if result.id:
+            same = self._known.get(result.id, [])
+        else:
+            same = [one for one in self._open.values() if result.name in (None, one.call.name)]
         call = next((one for one in same if one.result is None), None)
         if call is not None:
-            call.result = placed
+            call.result = located
             del self._open[call.path]
-            self.paired.add(placed.path)
-            spelled = self.renamed.get(call.path, call.call.id)
-            if spelled != result.id:
-                self.renamed[placed.path] = spelled
+            self.paired.add(located.path)
+            id = self._ids.get(call.path, call.call.id)
+            if id != result.id:
+                self._ids[located.path] = id
         elif same:
-            self.dropped.add(placed.path)
+            self._dropped.add(located.path)
             detail = f"call {result.id} has two results; the first is kept"
-            self._losses.warned(placed.path, detail)
-        elif not self._elsewhere:
-            self._orphans.append(placed)
-
-    def _named(self, result: ResultContent) -> Iterator[_PairedCall]:
-        """The open calls that a result without an id can belong to."""
-        return (one for one in self._open.values() if result.name in (None, one.call.name))
+            self._losses.warned(located.path, detail)
+        elif not self._other_calls:
+            self._orphans.append(located)
 
     def check(self, *, repair: bool) -> None:
-        """Notes the results without a call and the calls without a result."""
-        for placed in self._orphans:
+        """Repairs or refuses results without a call and calls without a result."""
+        for orphan in self._orphans:
             if repair:
-                self.dropped.add(placed.path)
-                self._losses.warned(placed.path, "a result of no call is left out")
+                self._dropped.add(orphan.path)
+                self._losses.warned(orphan.path, "dropped: a result without a call")
             else:
-                self._losses.refused(placed.path, "no call before it has this id")
+                self._losses.refused(orphan.path, "no call before it has this id")
         for call in self._open.values():
             if repair:
-                call.result = LocatedContent(call.path, _missing_result(call.call))
+                text = TextContent("The tool was not run: no result was recorded.")
+                made = call.call
+                result = ResultContent(made.id, (text,), made.kind, made.name, is_error=True)
+                call.result = LocatedContent(call.path, result)
                 self._losses.warned(call.path, "has no result; the model is told so")
             else:
                 self._losses.refused(call.path, f"call {call.call.id} has no result")
 
     def results(self, step: int) -> list[LocatedContent]:
-        """The results of a step, in the order of its calls."""
+        """Returns the results of a step, in the order of its calls."""
         found = [one.result for one in self._calls if one.step == step]
-        return [self.spelled(one) for one in found if one is not None]
+        return [self._with_id(one) for one in found if one is not None]
 
-    def spelled(self, placed: LocatedContent) -> LocatedContent:
-        """A content with the id that makes the pair."""
-        id = self.renamed.get(placed.path)
-        content = placed.content
+    def without_dropped(self, turn: Turn) -> Turn:
+        contents = [self._with_id(one) for one in turn.contents if one.path not in self._dropped]
+        return turn._replace(contents=contents)
+
+    def _with_id(self, located: LocatedContent) -> LocatedContent:
+        """Returns a content with the id that pairs it."""
+        id = self._ids.get(located.path)
+        content = located.content
         if id is None or not isinstance(content, CallContent | ResultContent):
-            return placed
-        return LocatedContent(placed.path, msgspec.structs.replace(content, id=id))
-
-
-def _missing_result(call: CallContent) -> ResultContent:
-    said = TextContent("The tool was not run: no result was recorded.")
-    return ResultContent(call.id, (said,), call.kind, call.name, is_error=True)
-
-
-def _in_order(found: list[Turn], pairs: _Pairs, losses: Losses) -> Iterator[Turn]:
-    """The turns of each step, then its results, then whatever else was said."""
-    step = 0
-    for ours, group in groupby(found, key=lambda turn: turn.role == "assistant"):
-        kept = [_without_dropped(turn, pairs) for turn in group]
-        step += ours
-        yield from kept if ours else _after_step(kept, pairs.results(step), pairs, losses)
-    if found and found[-1].role == "assistant":
-        yield from _after_step([], pairs.results(step), pairs, losses)
-
-
-def _without_dropped(turn: Turn, pairs: _Pairs) -> Turn:
-    contents = [pairs.spelled(one) for one in turn.contents if one.path not in pairs.dropped]
-    return turn._replace(contents=contents)
+            return located
+        return LocatedContent(located.path, msgspec.structs.replace(content, id=id))
 
 
 def _after_step(
-    said: list[Turn], results: list[LocatedContent], pairs: _Pairs, losses: Losses
+    turns: list[Turn], results: list[LocatedContent], pairs: _Pairs, losses: Losses
 ) -> Iterator[Turn]:
-    """What follows a step: as it was, if the results come first and in order."""
-    own = [one for turn in said for one in turn.contents]
-    silent = bool(results and said and not said[0].contents)  # even that would stand between
-    late = any(one.path in pairs.paired for one in own[len(results) :])
-    if own[: len(results)] == results and not (silent or late):
-        yield from said
+    """Yields the turns after a step: as they were, if the results come first and in order."""
+    own = [one for turn in turns for one in turn.contents]
+    is_empty_first = bool(results and turns and not turns[0].contents)  # it would come between
+    is_late = any(one.path in pairs.paired for one in own[len(results) :])
+    if own[: len(results)] == results and not (is_empty_first or is_late):
+        yield from turns
         return
     if results:
         for one, other in zip_longest(results, own[: len(results)]):
             if one != other and one.path in pairs.paired:
                 losses.adapted(one.path, "moved: results come right after their calls, in order")
         yield Turn(results[0].path.partition(".content")[0], "user", results)
-    for turn in said:
+    for turn in turns:
         rest = [one for one in turn.contents if one.path not in pairs.paired]
         if rest or not turn.contents:
             yield turn._replace(contents=rest)

@@ -1,7 +1,7 @@
-"""What a body says beside the fields that a canonical request has, both ways.
+"""Fields of a body that the canonical request does not have.
 
-Unknown keys are kept in an `extra`; those of an inner object under their path, such as
-`cache_control.scope`. The dialect they came in writes them back where they stood; for any other
+They are kept in an `extra`, those of an inner object under their path, such as
+`cache_control.scope`. The dialect they came in writes them back to the same place; for any other
 target each of them is a loss.
 """
 
@@ -43,8 +43,8 @@ ESSENTIAL = frozenset(
         "toolConfig.functionCallingConfig",
     }
 )
-"""Keys without which another answer would be given: which tool is called, what shape or medium the
-output has, what was said before. A request that has one of them is refused, never sent without."""
+"""Fields without which the response would mean something else: which tool is called, the format or
+medium of the output, earlier turns. A request that has one of them is refused."""
 
 ESSENTIAL_FOR_TOOLS = frozenset(
     {
@@ -57,7 +57,7 @@ ESSENTIAL_FOR_TOOLS = frozenset(
         "streamableHttpTransport.headers",
     }
 )
-"""The same for tools: who may call what, with whose consent, and what it works on."""
+"""The same for tools: who may call what, with whose approval, and what it works on."""
 
 KNOWN_FIELDS = frozenset(
     {
@@ -101,7 +101,7 @@ KNOWN_FIELDS = frozenset(
         "user_profile_id",
     }
 )
-"""Keys of one wire that have no canonical field. Any other is perhaps a slip."""
+"""Fields that some dialect has. Any other is perhaps misspelled."""
 
 _WIRE_NAMES = (
     "input",
@@ -121,29 +121,31 @@ _WIRE_NAMES = (
     "top_logprobs",
 )
 _SUGGESTIONS = (*Request.__struct_fields__, *Sampling.__struct_fields__, *_WIRE_NAMES)
-"""What a key that nobody knows may have been meant to be."""
+"""What a misspelled field may have been meant to be."""
 
 OPTIONAL_TOOLS = ("tool_search", "image_generation")
-"""How the kinds of hosted tools begin that a request can do without: its tools are all shown
-anyway, and what a picture would show can be said."""
+"""Prefixes of hosted tools that a request can do without: all tools are declared anyway, and the
+model can describe an image."""
 
 ADAPTED_FIELDS = {
-    "search_result": "what was found is sent as text",
-    "thoughtSignature": "left out: a proof goes back to where it came from",
+    "search_result": "its content is sent as text",
+    "thoughtSignature": "dropped: a signature is only for its origin",
 }
-"""Keys beside a content whose loss changes nothing for another target."""
+"""Fields of a content whose loss changes nothing for another target."""
 
 UNPARSED_RESULT_PARTS = "functionResponse.parts"
 UNPARSED_RESULT_FIELDS = frozenset({"content", "output", UNPARSED_RESULT_PARTS})
-"""What a result shows, as a whole, when there is no canonical content for all of it."""
+"""Fields that hold a whole result, if a part of it has no canonical content."""
 
 UNKNOWN_ROLE = "message"
-"""The kind of an item that is a whole message, of a role that nobody here knows."""
+"""The kind of an item that is a whole message, of a role that is not canonical."""
 
 PLACEHOLDERS = frozenset(
     {"compaction", "compaction_summary", "context_compaction", "item_reference"}
 )
-"""Items of the assistant that stand for something else that was said."""
+"""Items of the assistant that replace earlier turns."""
+
+_EMPTY_VALUES = frozenset((b"null", b"[]", b"{}"))
 
 _json = large_json.write
 
@@ -151,20 +153,26 @@ _json = large_json.write
 def remaining(
     data: bytes | Raw, known: type[msgspec.Struct], *handled: str, under: str = ""
 ) -> dict[str, Raw]:
-    """The keys of an object that a shape does not know, each below a path."""
+    """Returns the fields of an object that a struct does not declare, each below a path."""
     prefix = f"{under}." if under else ""
     found = fields_of(other_fields(data, known, *handled))
     return {f"{prefix}{key}": value for key, value in found.items()}
 
 
 def collect(*found: dict[str, Raw]) -> Json:
-    """Keys as an `extra`; nothing when there are none."""
-    every = {key: value for one in found for key, value in one.items()}
-    return Raw(_json(every)) if every else UNSET
+    """Returns fields as an `extra`; unset if there are none."""
+    fields = {key: value for one in found for key, value in one.items()}
+    return Raw(_json(fields)) if fields else UNSET
+
+
+def without_empty(extra: Json) -> Json:
+    """Returns the fields that are not null or empty: clients send back what they received."""
+    fields = fields_of(extra)
+    return collect({key: raw for key, raw in fields.items() if bytes(raw) not in _EMPTY_VALUES})
 
 
 def encode_with_extra(value: msgspec.Struct, extra: Json, inner: Collection[str] = ()) -> Raw:
-    """Writes a shape with what came beside it. Keys below one of `inner` go into that object."""
+    """Encodes a struct with its extra fields. Those below one of `inner` go into that object."""
     if not isinstance(extra, Raw):
         return Raw(_json(value))
     fields = fields_of(Raw(_json(value)))
@@ -173,55 +181,52 @@ def encode_with_extra(value: msgspec.Struct, extra: Json, inner: Collection[str]
 
 
 def merge_extra(fields: dict[str, Raw], extra: dict[str, Raw], inner: Collection[str]) -> None:
-    """Adds what came beside fields to them. Keys below one of `inner` go into that object."""
-    for key, said in extra.items():
-        _merge_field(fields, key, said, inner)
-
-
-def _merge_field(fields: dict[str, Raw], key: str, said: Raw, inner: Collection[str]) -> None:
-    head, _, rest = key.partition(".")
-    if rest and head in inner:
-        below = fields_of(fields[head]) if head in fields else {}
-        _merge_field(below, rest, said, inner)
-        fields[head] = Raw(_json(below))
-    else:
-        fields.setdefault(key, said)
+    """Adds extra fields to others. Those below one of `inner` go into that object."""
+    for key, value in extra.items():
+        head, _, rest = key.partition(".")
+        if rest and head in inner:
+            below = fields_of(fields[head]) if head in fields else {}
+            merge_extra(below, {rest: value}, inner)
+            fields[head] = Raw(_json(below))
+        else:
+            fields.setdefault(key, value)
 
 
 def report_unknown(
-    extra: Json, path: str, losses: Losses, target: str, decisive: Collection[str] = ESSENTIAL
+    extra: Json, path: str, losses: Losses, target: str, essential: Collection[str] = ESSENTIAL
 ) -> None:
-    """Notes what only the dialect that it came in can say: refused, if it is decisive."""
+    """Reports fields that the target does not have: refused, if they are essential."""
     for key, where in _present(extra, path):
-        if key in decisive:
+        if key in essential:
             losses.refused(where, f"{key} is not available on {target}; remove it")
+        elif key in KNOWN_FIELDS:
+            losses.dropped(where, target)
         else:
-            losses.warned(where, _unknown_field_text(key, target))
+            word = key.rpartition(".")[2]
+            close = get_close_matches(word, _SUGGESTIONS, n=1, cutoff=0.8)
+            hint = f' (did you mean "{close[0]}"?)' if close and close[0] != word else ": dropped"
+            losses.warned(where, f'unknown field "{word}"{hint}')
 
 
 def report_dropped_extras(extra: Json, path: str, losses: Losses, target: str) -> None:
-    """Notes what came beside a message or its content: it is said without, if it can be."""
+    """Reports the extra fields of a message or content, which is sent without them if possible."""
     for key, where in _present(extra, path):
         if key in UNPARSED_RESULT_FIELDS:
-            losses.refused(where, "some of it only its own dialect can show; remove it")
+            losses.refused(where, "a part of it exists only in its own dialect; remove it")
         elif key in ADAPTED_FIELDS:
             losses.adapted(where, ADAPTED_FIELDS[key])
         else:
             losses.dropped(where, target)
 
 
-def _unknown_field_text(key: str, target: str) -> str:
-    if key in KNOWN_FIELDS:
-        return f"dropped: {target} has no equivalent"
-    word = key.rpartition(".")[2]
-    close = get_close_matches(word, _SUGGESTIONS, n=1, cutoff=0.8)
-    if close and close[0] != word:
-        return f'unknown field "{word}" (did you mean "{close[0]}"?)'
-    return f'unknown field "{word}": dropped'
+def _present(extra: Json, path: str) -> list[tuple[str, str]]:
+    """The fields that hold something, each with its path."""
+    fields = fields_of(extra).items()
+    return [(key, f"{path}.{key}" if path else key) for key, value in fields if is_present(value)]
 
 
 def report_missing_tool(tool: Tool, path: str, losses: Losses, target: str) -> None:
-    """Notes a tool that the target does not have."""
+    """Reports a tool that the target does not have."""
     if tool.kind.startswith(OPTIONAL_TOOLS):
         losses.dropped(path, target)
     else:
@@ -231,10 +236,10 @@ def report_missing_tool(tool: Tool, path: str, losses: Losses, target: str) -> N
 def report_unsupported_item(
     item: OpaqueContent, path: str, losses: Losses, target: str, *, ours: bool
 ) -> None:
-    """Notes an item that only its origin understands.
+    """Reports an item that only its origin understands.
 
-    What the assistant's upstream did by itself is left out. What the user shows is not, nor what
-    stands for turns that are not there.
+    What the assistant's upstream did by itself (`ours`) is dropped. What the user sent is refused,
+    and so are items that replace earlier turns.
     """
     if item.kind == UNKNOWN_ROLE:
         losses.refused(path, f"this role is not available on {target}; use another")
@@ -242,22 +247,3 @@ def report_unsupported_item(
         losses.dropped(path, target)
     else:
         losses.refused(path, f"{item.kind} is not available on {target}; remove it")
-
-
-def _present(extra: Json, path: str) -> list[tuple[str, str]]:
-    return [
-        (key, f"{path}.{key}" if path else key)
-        for key, value in fields_of(extra).items()
-        if is_present(value)
-    ]
-
-
-_EMPTY_VALUES = frozenset((b"null", b"[]", b"{}"))
-
-
-def without_empty(extra: Json) -> Json:
-    """The keys of an object that say something: clients send back what they got, nulls and all."""
-    found = {
-        key: value for key, value in fields_of(extra).items() if bytes(value) not in _EMPTY_VALUES
-    }
-    return collect(found)

@@ -19,8 +19,8 @@ import msgspec
 from weft.assembler import Buffer
 from weft.dialects.json_string import JsonStringExtractor
 from weft.findings import Code, Findings
-from weft.lifecycle import meaning, parses
-from weft.partial_json import parse
+from weft.lifecycle import meaning
+from weft.partial_json import is_json, parse
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -169,7 +169,7 @@ class CustomToolCalls:
         call.is_complete = True
         if not call.input.found:
             call.text = call.raw.text or whole
-        if call.input.found or (call.text.lstrip().startswith("{") and not parses(call.text)):
+        if call.input.found or (call.text.lstrip().startswith("{") and not is_json(call.text)):
             last = call.raw.since(call.raw.length - 40)
             self._findings.note(
                 "arguments-invalid", f"call {id!r}: arguments are not JSON: {last!r}"

@@ -1,6 +1,6 @@
-"""Tool calls that a model wrote into its text as markup, because no server parsed them.
+"""Tool calls that a model wrote into its text as markup, because the server did not parse them.
 
-Off unless the quirks say so: the same text may be an answer about markup. What does not read as
+Off unless the quirks say so: the same text may be an answer about markup. What cannot be parsed as
 a call stays text.
 """
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
+from weft.dialects.stages import partial_match
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -30,15 +31,15 @@ from weft.parts import (
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """How a call is marked. Without a separator the body is JSON with `name` and `arguments`;
-    with one, `prefix.name:number` stands before it and the arguments after it.
+    """How a call is marked. Without a separator the body is JSON with `name` and `arguments`; with
+    one, `prefix.name:number` comes before it and the arguments after it.
     """
 
     begin: str
     end: str
     separator: str | None = None
     section: tuple[str, ...] = ()
-    """Marks around all calls; dropped."""
+    """Marks around all calls, which are dropped."""
 
 
 TAGS = Markup("<tool_call>", "</tool_call>")
@@ -65,10 +66,10 @@ class MarkupCalls:
         self._ids = ids
         self._findings = findings
         self._marks = (markup.begin, *markup.section)
-        self._start: TextStart | None = None  # a text part that said nothing yet
-        self._text = ""  # the id of the text part
-        self._held = ""  # outside of a call: what may begin a mark
-        self._body: Buffer | None = None  # inside of one: what came behind the mark
+        self._start: TextStart | None = None  # of a text without any delta so far
+        self._text_id = ""
+        self._held = ""  # outside a call: what may be the beginning of a mark
+        self._body: Buffer | None = None  # inside a call: what came after its first mark
 
     def feed(self, parts: list[Part]) -> list[Part]:
         out: list[Part] = []
@@ -87,12 +88,12 @@ class MarkupCalls:
     def finish(self) -> list[Part]:
         out: list[Part] = []
         unread = "" if self._body is None else self._markup.begin + self._body.text
-        self._say(self._held + unread, out)
+        self._emit_text(self._held + unread, out)
         self._held, self._body = "", None
         return out
 
     def _text_start(self, part: TextStart, out: list[Part]) -> None:
-        self._start, self._text = part, part.id
+        self._start, self._text_id = part, part.id
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         rest = part.delta
@@ -110,24 +111,24 @@ class MarkupCalls:
         out.append(part)
 
     def _outside(self, text: str, out: list[Part]) -> str:
-        """Says text up to the first mark. Returns what stands behind that."""
+        """Emits text up to the first mark. Returns what follows the mark."""
         held = self._held + text
         found = [(held.find(mark), mark) for mark in self._marks if mark in held]
         if not found:
-            cut = len(held) - max(_overlap(held, mark) for mark in self._marks)
-            self._say(held[:cut], out)
+            cut = len(held) - max(partial_match(held, mark) for mark in self._marks)
+            self._emit_text(held[:cut], out)
             self._held = held[cut:]
             return ""
         at, mark = min(found)
-        self._say(held[:at], out)
+        self._emit_text(held[:at], out)
         self._held = ""
         if mark == self._markup.begin:
             self._body = Buffer()
         return held[at + len(mark) :]
 
     def _inside(self, text: str, out: list[Part]) -> str:
-        """Waits for the mark that ends the call; returns what stands behind that. Only what is new
-        is searched, and as much before it as the mark may have begun with.
+        """Collects the body up to its last mark, and returns what follows that. Only new text is
+        searched, and as much before it as may be the beginning of the mark.
         """
         body, end = self._body or Buffer(), self._markup.end
         before = body.since(max(0, body.length - len(end) + 1))
@@ -146,9 +147,9 @@ class MarkupCalls:
         try:
             id, name, arguments = self._read(body)
         except ValueError:
-            self._say(whole, out)
+            self._emit_text(whole, out)
             return
-        self._findings.note("markup-call", f"call {id!r} of {name!r} stood inside the text")
+        self._findings.note("markup-call", f"call {id!r} of {name!r} is inside the text")
         out += (
             ToolParamsStart(id, name),
             ToolParamsDelta(id, arguments),
@@ -166,21 +167,13 @@ class MarkupCalls:
             raise ValueError(f"no call: {body[:40]!r}")
         return head.strip(), name, arguments.strip() or "{}"
 
-    def _say(self, text: str, out: list[Part]) -> None:
+    def _emit_text(self, text: str, out: list[Part]) -> None:
         if not text:
             return
         if self._start is not None:
             out.append(self._start)
             self._start = None
-        out.append(TextDelta(self._text, text))
-
-
-def _overlap(text: str, mark: str) -> int:
-    """How much of the end of the text could be the beginning of the mark."""
-    for length in range(min(len(mark) - 1, len(text)), 0, -1):
-        if text.endswith(mark[:length]):
-            return length
-    return 0
+        out.append(TextDelta(self._text_id, text))
 
 
 _HANDLERS: dict[type[Part], Callable[[MarkupCalls, Any, list[Part]], None]] = {

@@ -1,11 +1,11 @@
-"""Calls that a model wrapped into one call of a function that nobody declared.
+"""Calls inside one call of `multi_tool_use.parallel`, a function that nobody declared.
 
 Models that were trained with such a function sometimes call it: `parallel`, with the calls that
 they mean as `{"tool_uses": [{"recipient_name": "functions.NAME", "parameters": {…}}]}`. This stage
-makes each of them a call of its own, under an id made of the wrapper's. A wrapper that names a
-tool nobody declared, or says something else, stays the call that it is.
+makes each of them a call of its own, under an id derived from the wrapper's. A wrapper that names a
+tool nobody declared, or has other arguments, stays the call that it is.
 
-The arguments of a wrapper wait for its end: only then is it known what it wraps.
+The arguments of a wrapper are held until its end: only then is it known what it wraps.
 """
 
 from collections.abc import Callable, Collection
@@ -31,7 +31,7 @@ _replace = msgspec.structs.replace
 
 
 class _HeldWrapper:
-    """A wrapper that was announced and is not known to be one."""
+    """A call that was announced and may be a wrapper."""
 
     __slots__ = ("end", "params", "start")
 
@@ -48,16 +48,16 @@ class ParallelCalls:
         self._tools = frozenset(tools)
         self._wrappers = WRAPPERS - self._tools
         self._findings = findings
-        self._waiting: dict[str, _HeldWrapper] = {}
+        self._held: dict[str, _HeldWrapper] = {}
 
     @property
     def passes(self) -> bool:
-        """Whether nothing can be unfolded: no tool was declared, or all wrappers' names were."""
+        """Whether nothing can be unwrapped: no tool was declared, or all names of wrappers were."""
         return not (self._tools and self._wrappers)
 
     @property
     def holding(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._held)
 
     def feed(self, parts: list[Part]) -> list[Part]:
         out: list[Part] = []
@@ -70,74 +70,71 @@ class ParallelCalls:
         return out
 
     def finish(self) -> list[Part]:
-        """Returns what waited for an end that never came, as it is."""
+        """Returns what was held for an end that never came, as it is."""
         out: list[Part] = []
-        for id in list(self._waiting):
-            self._leave(self._waiting.pop(id), out)
+        for id in list(self._held):
+            self._release(self._held.pop(id), out)
         return out
 
+    def _may_wrap(self, part: ToolParamsStart | ToolCall) -> bool:
+        return part.name in self._wrappers and part.format == "json" and not part.provider_executed
+
     def _start(self, part: ToolParamsStart, out: list[Part]) -> None:
-        ours = part.name in self._wrappers and part.format == "json" and not part.provider_executed
-        if ours and part.id not in self._waiting:
-            self._waiting[part.id] = _HeldWrapper(part)
+        if self._may_wrap(part) and part.id not in self._held:
+            self._held[part.id] = _HeldWrapper(part)
         else:
             out.append(part)
 
     def _delta(self, part: ToolParamsDelta, out: list[Part]) -> None:
-        wrapper = self._waiting.get(part.id)
+        wrapper = self._held.get(part.id)
         if wrapper is None:
             out.append(part)
         else:
             wrapper.params.add(part.delta)
 
     def _end(self, part: ToolParamsEnd, out: list[Part]) -> None:
-        wrapper = self._waiting.get(part.id)
+        wrapper = self._held.get(part.id)
         if wrapper is None:
             out.append(part)
         else:
             wrapper.end = part
 
     def _call(self, part: ToolCall, out: list[Part]) -> None:
-        wrapper = self._waiting.pop(part.id, None)
-        lone = part.name in self._wrappers and part.format == "json" and not part.provider_executed
-        if wrapper is None and not lone:
+        held = self._held.pop(part.id, None)
+        if held is None and not self._may_wrap(part):
             out.append(part)
             return
-        told = part.params or ("" if wrapper is None else wrapper.params.text)
-        uses = None if part.invalid else self._uses(told)
-        if uses is not None:
-            detail = f"call {part.id!r} of {part.name!r} wraps {len(uses)} calls: made one by one"
+        params = part.params or ("" if held is None else held.params.text)
+        calls = [] if part.invalid else self._wrapped(params)
+        what = f"call {part.id!r} of {part.name!r}"
+        if not calls:
+            detail = f"{what} does not wrap calls of declared tools: kept"
             self._findings.note("parallel-wrapper", detail)
-            for number, use in enumerate(uses):
-                self._unfold(part, number, use, out)
+            if held is not None:
+                self._release(held, out)
+            out.append(part)
             return
-        detail = f"call {part.id!r} of {part.name!r} does not wrap calls of declared tools: kept"
-        self._findings.note("parallel-wrapper", detail)
-        if wrapper is not None:
-            self._leave(wrapper, out)
-        out.append(part)
+        self._findings.note("parallel-wrapper", f"{what} wraps {len(calls)} calls: unwrapped")
+        for number, inner in enumerate(calls):
+            id, name, params = f"{part.id}_{number}", inner.name, inner.params
+            out += (ToolParamsStart(id, name), ToolParamsDelta(id, params), ToolParamsEnd(id))
+            call = _replace(part, id=id, name=name, params=params, item_id=None)
+            if number:  # the signature of the wrapper goes with the first call
+                call = _replace(call, signature=None, origin=None, extra=UNSET)
+            out.append(call)
 
-    def _uses(self, params: str) -> list[WrappedCall] | None:
-        """What is wrapped; None if that is anything but calls of declared tools."""
+    def _wrapped(self, params: str) -> list[WrappedCall]:
+        """The calls inside a wrapper; none if these are not calls of declared tools."""
         try:
-            uses = parse_wrapped_calls(params)
+            calls = parse_wrapped_calls(params)
         except ValueError:
-            return None
-        names = [use.name for use in uses]
-        objects = all(bytes(use.parameters).startswith(b"{") for use in uses)
-        return uses if uses and objects and self._tools.issuperset(names) else None
+            return []
+        are_objects = all(bytes(call.parameters).startswith(b"{") for call in calls)
+        are_declared = self._tools.issuperset(call.name for call in calls)
+        return calls if are_objects and are_declared else []
 
-    def _unfold(self, wrapper: ToolCall, number: int, use: WrappedCall, out: list[Part]) -> None:
-        """One of the calls. What signs the wrapper goes with the first of them."""
-        id, name, params = f"{wrapper.id}_{number}", use.name, use.params
-        out += (ToolParamsStart(id, name), ToolParamsDelta(id, params), ToolParamsEnd(id))
-        call = _replace(wrapper, id=id, name=name, params=params, item_id=None)
-        if number:
-            call = _replace(call, signature=None, origin=None, extra=UNSET)
-        out.append(call)
-
-    def _leave(self, wrapper: _HeldWrapper, out: list[Part]) -> None:
-        """Hands over what waited, as it came."""
+    def _release(self, wrapper: _HeldWrapper, out: list[Part]) -> None:
+        """Emits what was held, as it came."""
         out.append(wrapper.start)
         if wrapper.params.length:
             out.append(ToolParamsDelta(wrapper.start.id, wrapper.params.text))
@@ -145,7 +142,7 @@ class ParallelCalls:
             out.append(wrapper.end)
 
     def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: what waits goes first."""
+        """An error or a finish: what is held comes first."""
         out += self.finish()
         out.append(part)
 

@@ -1,14 +1,13 @@
-"""Stop sequences, where the upstream has none: the answer is cut here.
+"""Stop sequences for an upstream that has none: the response is cut here.
 
-The text is watched as if it were written letter by letter: the first sequence that is complete
-ends the answer, before it began; of several that end with the same letter, the longest. Text
-that may be the beginning of one is held back, also over the end of a text part that another one
-follows at once. Reasoning, refusals and arguments are not searched.
+The text is searched character by character: the first sequence that is complete ends the response,
+before the sequence; of several that end at the same character, the longest counts. Text that may be
+the beginning of a sequence is held back, also across the end of a text that another one follows at
+once. Reasoning, refusals and arguments are not searched.
 
-After the cut the answer stands. What the upstream begins now is left out: texts, reasoning,
-calls, and also its errors, for the client has what it asked for. Reasoning and calls that were
-begun before go on to their end, sources are told that speak of text that stayed, and the finish
-keeps its usage.
+After the cut the response is complete. What the upstream starts afterwards is dropped: texts,
+reasoning, calls, and also errors. Reasoning and calls that were started before continue to their
+end, sources of text before the cut are kept, and so is the usage of the finish.
 """
 
 from collections.abc import Callable
@@ -45,28 +44,28 @@ _replace = msgspec.structs.replace
 
 
 class _SequenceMatcher:
-    """How much of a stop sequence the text ends with, letter after letter."""
+    """Matches one stop sequence against a text, character by character (Knuth, Morris, Pratt)."""
 
-    __slots__ = ("_back", "begun", "text")
+    __slots__ = ("_back", "matched", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.begun = 0
-        self._back = [0] * len(text)  # where to go on when a letter does not fit
-        fitting = 0
+        self.matched = 0
+        self._back = [0] * len(text)  # where to continue after a mismatch
+        length = 0
         for place in range(1, len(text)):
-            fitting = self._step(fitting, text[place])
-            self._back[place] = fitting
+            length = self._step(length, text[place])
+            self._back[place] = length
 
-    def _step(self, fitting: int, letter: str) -> int:
-        while fitting and self.text[fitting] != letter:
-            fitting = self._back[fitting - 1]
-        return fitting + (self.text[fitting] == letter)
+    def _step(self, length: int, character: str) -> int:
+        while length and self.text[length] != character:
+            length = self._back[length - 1]
+        return length + (self.text[length] == character)
 
-    def feed(self, letter: str) -> bool:
-        """Returns whether this letter completes it."""
-        self.begun = self._step(self.begun, letter)
-        return self.begun == len(self.text)
+    def feed(self, character: str) -> bool:
+        """Returns whether this character completes the sequence."""
+        self.matched = self._step(self.matched, character)
+        return self.matched == len(self.text)
 
 
 class StopSequences:
@@ -80,22 +79,22 @@ class StopSequences:
         self._first = frozenset(one.text[0] for one in self._sequences)
         self._findings = findings
         self._read: dict[str, Buffer] = {}
-        """The texts that are searched and not ended, each as far as it was read."""
-        self._told: dict[str, int] = {}
-        """How many letters of each text went out."""
+        """The texts that are searched and have not ended, as far as they were read."""
+        self._emitted: dict[str, int] = {}
+        """How many characters of each text were emitted."""
         self._open: dict[str, None] = {}
-        """The texts that went out and did not end, in order."""
+        """The texts that were emitted and have not ended, in order."""
         self._held: list[Part] = []
-        """What waits, in order: text that may begin a sequence, and what came behind it."""
-        self._waiting = 0  # letters of it
+        """What is held back, in order: text that may begin a sequence, and what came after it."""
+        self._held_length = 0  # characters of it
         self._refusals: set[str] = set()
         self._reasonings: set[str] = set()
         self._calls: set[str] = set()
-        """What was begun before the cut, and is not searched."""
+        """What was started before the cut, and is not searched."""
         self._dispatchable = False
         self._ended = False
         self.matched: str | None = None
-        """The sequence that ended the answer: more need not be read, but for the usage."""
+        """The sequence that ended the response. Only the usage is still needed."""
 
     def feed(self, parts: list[Part]) -> list[Part]:
         out: list[Part] = []
@@ -109,10 +108,10 @@ class StopSequences:
         return bool(self._held)
 
     def finish(self) -> list[Part]:
-        """Returns what waited; or, for an answer that was cut, the finish that never came."""
+        """Returns what was held; or the finish of a response that was cut, if none came."""
         out: list[Part] = []
         if self.matched is None:
-            self._let_go(out)
+            self._release_all(out)
         elif not self._ended:
             self._finished(Finish("stop"), out)
         return out
@@ -141,25 +140,18 @@ class StopSequences:
         if read is None:
             self._read[part.id] = read = Buffer()
         read.add(part.delta)
-        if not self._held and not any(letter in part.delta for letter in self._first):
+        if not self._held and not any(character in part.delta for character in self._first):
             self._emit(part, out)
             return
         self._held.append(part)
-        sequence, letters = self._search(part.delta)
-        self._waiting += letters
-        if sequence is None:
-            begun = max((one.begun for one in self._sequences), default=0)
-            self._release(self._waiting - begun, out)
-        else:
-            self._cut(sequence, out)
-
-    def _search(self, text: str) -> tuple[str | None, int]:
-        """Returns the sequence that this text completes, and how many letters it took."""
-        for letters, letter in enumerate(text, 1):
-            complete = [one for one in self._sequences if one.feed(letter)]
+        for character in part.delta:
+            self._held_length += 1
+            complete = [one for one in self._sequences if one.feed(character)]
             if complete:
-                return complete[0].text, letters
-        return None, len(text)
+                self._cut(complete[0].text, out)
+                return
+        matched = max((one.matched for one in self._sequences), default=0)
+        self._release(self._held_length - matched, out)
 
     def _text_end(self, part: TextEnd, out: list[Part]) -> None:
         read = self._read.pop(part.id, None)
@@ -175,9 +167,9 @@ class StopSequences:
             self._queue(part, out)
 
     def _queue(self, part: Part, out: list[Part]) -> None:
-        """What goes with a text waits behind the letters that wait, and its start for letters."""
+        """Holds a part behind the characters that are held; a start, until the text goes on."""
         self._held.append(part)
-        if not self._waiting and not isinstance(part, TextStart):
+        if not self._held_length and not isinstance(part, TextStart):
             self._release(0, out)
 
     def _reasoning(self, part: ReasoningStart, out: list[Part]) -> None:
@@ -194,18 +186,18 @@ class StopSequences:
         self._other(part, out)
 
     def _other(self, part: Part, out: list[Part]) -> None:
-        """Something else begins: no sequence reaches over it."""
-        self._let_go(out)
+        """Something else starts: no sequence continues after it."""
+        self._release_all(out)
         out.append(part)
 
-    def _let_go(self, out: list[Part]) -> None:
+    def _release_all(self, out: list[Part]) -> None:
         for one in self._sequences:
-            one.begun = 0
-        self._release(self._waiting, out)
+            one.matched = 0
+        self._release(self._held_length, out)
 
-    def _release(self, letters: int, out: list[Part]) -> None:
-        """Lets so many letters go, and whatever does not stand behind letters that wait."""
-        self._waiting -= letters
+    def _release(self, length: int, out: list[Part]) -> None:
+        """Emits so many characters, and whatever is not behind characters that stay held."""
+        self._held_length -= length
         held, self._held = self._held, []
         ready: list[Part] = []
         for part in held:
@@ -213,15 +205,15 @@ class StopSequences:
                 self._held.append(part)
             elif not isinstance(part, TextDelta):
                 ready.append(part)
-            elif len(part.delta) <= letters:
-                letters -= len(part.delta)
+            elif len(part.delta) <= length:
+                length -= len(part.delta)
                 ready.append(part)
             else:
-                if letters:
-                    ready.append(_replace(part, delta=part.delta[:letters]))
+                if length:
+                    ready.append(_replace(part, delta=part.delta[:length]))
                 elif ready and isinstance(ready[-1], TextStart):
-                    self._held.append(ready.pop())  # none of its letters is sure to stay
-                self._held.append(_replace(part, delta=part.delta[letters:]))
+                    self._held.append(ready.pop())  # it may be cut before its first character
+                self._held.append(_replace(part, delta=part.delta[length:]))
         for part in ready:
             self._emit(part, out)
 
@@ -231,7 +223,7 @@ class StopSequences:
                 self._open[id] = None
             case TextDelta(id=id):
                 self._open[id] = None
-                self._told[id] = self._told.get(id, 0) + len(part.delta)
+                self._emitted[id] = self._emitted.get(id, 0) + len(part.delta)
             case TextEnd(id=id):
                 self._open.pop(id, None)
         out.append(part)
@@ -239,13 +231,13 @@ class StopSequences:
     # The cut
 
     def _cut(self, sequence: str, out: list[Part]) -> None:
-        """Ends the answer before the sequence that the waiting letters end with. A text that
-        would begin with it is never begun.
+        """Ends the response before the sequence that the held characters end with. A text that
+        would start with the sequence is never started.
         """
         self.matched = sequence
-        detail = f"{sequence!r} ended the answer; what comes after it is left out"
+        detail = f"{sequence!r} ended the response; what follows is dropped"
         self._findings.note("stop-cut", detail)
-        self._release(self._waiting - len(sequence), out)
+        self._release(self._held_length - len(sequence), out)
         for part in self._held:
             if isinstance(part, Source):
                 self._source(part, out)
@@ -255,9 +247,8 @@ class StopSequences:
     # After the cut
 
     def _source(self, part: Source, out: list[Part]) -> None:
-        """A source stays if it speaks of text that stayed."""
-        told = self._told.get(part.text_id or "", 0)
-        if part.end is not None and part.end <= told:
+        """Keeps the source of a text before the cut."""
+        if part.end is not None and part.end <= self._emitted.get(part.text_id or "", 0):
             out.append(part)
 
     def _late_text_end(self, part: TextEnd, out: list[Part]) -> None:
@@ -274,15 +265,15 @@ class StopSequences:
             done = isinstance(part, ToolCall) and not (part.invalid or part.provider_executed)
             self._dispatchable |= done
         elif isinstance(part, ToolCall):
-            detail = f"call {part.id!r} of {part.name!r} came after {self.matched!r}: left out"
+            detail = f"call {part.id!r} of {part.name!r} came after {self.matched!r}: dropped"
             self._findings.note("stop-cut", detail)
 
     def _late_error(self, part: ErrorPart, out: list[Part]) -> None:
-        detail = f"an error after {self.matched!r}: left out: {part.message}"
+        detail = f"an error after {self.matched!r}: dropped: {part.message}"
         self._findings.note("stop-cut", detail)
 
     def _finished(self, part: Finish, out: list[Part]) -> None:
-        """The wire's own word for the end is not why this answer ended."""
+        """The finish reason of the upstream is not why this response ended."""
         self._ended = True
         reason: FinishReason = "tool-calls" if self._dispatchable else "stop"
         out.append(_replace(part, reason=reason, raw_reason=None, stop_sequence=self.matched))

@@ -17,20 +17,20 @@ from pathlib import Path
 
 from weft.gateway.settings.aliases import aliases
 from weft.gateway.settings.environment import Environment
-from weft.gateway.settings.lines import Lines
-from weft.gateway.settings.places import Places
+from weft.gateway.settings.line_numbers import LineNumbers
 from weft.gateway.settings.problems import Problem, Problems, SettingsError
-from weft.gateway.settings.reading import Reader
-from weft.gateway.settings.secrets import ClientKey, Secrets
-from weft.gateway.settings.served import served, stored
-from weft.gateway.settings.shape import (
-    File,
+from weft.gateway.settings.reader import TableReader
+from weft.gateway.settings.schema import (
     KeySettings,
-    Limits,
-    Server,
-    Store,
+    LimitSettings,
+    ServerSettings,
+    SettingsFile,
+    StoreSettings,
     UpstreamSettings,
 )
+from weft.gateway.settings.secrets import ClientKey, SecretResolver
+from weft.gateway.settings.upstreams import UpstreamBuilder
+from weft.gateway.settings.validation import validate_server, validate_store
 from weft.scrub import Secret
 from weft.upstream.base import UpstreamConfig
 
@@ -38,12 +38,12 @@ __all__ = [
     "DEFAULT",
     "ClientKey",
     "KeySettings",
-    "Limits",
+    "LimitSettings",
     "Problem",
-    "Server",
+    "ServerSettings",
     "Settings",
     "SettingsError",
-    "Store",
+    "StoreSettings",
     "UpstreamSettings",
     "load",
 ]
@@ -59,9 +59,9 @@ class Settings:
     path: Path | None
     """The file it came from; None: there was none."""
 
-    server: Server
-    store: Store = field(repr=False)  # its address may have a password
-    places: tuple[UpstreamConfig, ...]
+    server: ServerSettings
+    store: StoreSettings = field(repr=False)  # its address may have a password
+    upstreams: tuple[UpstreamConfig, ...]
     """The upstreams, in the order of the file."""
 
     models: Mapping[str, tuple[str, ...]]
@@ -76,7 +76,7 @@ class Settings:
     secrets: tuple[Secret, ...]
     """All secrets that are in use, for the Scrubber."""
 
-    doubts: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     """What can be, but is hardly meant. `weft config check` shows it."""
 
 
@@ -86,53 +86,51 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     No path: that of `WEFT_CONFIG`, else `weft.toml` in the current directory if there is one,
     else the defaults: the demo upstream alone.
     """
-    path = path or _chosen(environ)
-    text = "" if path is None else _text(path)
-    table = {} if path is None else _parsed(path, text)
-    problems = Problems("defaults" if path is None else str(path), Lines(text))
+    path = path or _default_path(environ)
+    text = "" if path is None else _read_text(path)
+    table = {} if path is None else _parse_toml(path, text)
+    problems = Problems("defaults" if path is None else str(path), LineNumbers(text))
     environment = Environment(environ, problems)
-    file = Reader(problems).table(environment.over(table), File) or File()
+    file = (
+        TableReader(problems).table(environment.applied_to(table), SettingsFile) or SettingsFile()
+    )
     folder = Path() if path is None else path.parent
-    secrets = Secrets(environment, folder, problems)
-    places = Places(secrets, folder, problems).made(file.upstreams)
-    keys = secrets.clients(file.server.keys)
-    models = aliases(file.models, _names(table, places), problems)
-    server = served(file.server, problems)
-    stored(file.store, problems)
-    secrets.within(file.store.url, ("store", "url"))
-    environment.unknown()
+    secrets = SecretResolver(environment, folder, problems)
+    upstreams = UpstreamBuilder(secrets, folder, problems).build(file.upstreams)
+    keys = secrets.client_keys(file.server.keys)
+    models = aliases(file.models, _names(table, upstreams), problems)
+    server = validate_server(file.server, problems)
+    validate_store(file.store, problems)
+    secrets.add_password(file.store.url, ("store", "url"))
+    environment.report_unknown()
     if problems.found:
-        raise SettingsError(problems.ordered())
+        raise SettingsError(problems.in_file_order())
     return Settings(
         path=path,
         server=server,
         store=file.store,
-        places=places,
+        upstreams=upstreams,
         models=models,
         keys=keys,
         agents=file.agents,
         secrets=tuple(secrets.found),
-        doubts=tuple(problems.doubtful),
+        warnings=tuple(problems.warnings),
     )
 
 
-def _names(table: dict[str, object], places: tuple[UpstreamConfig, ...]) -> list[str]:
+def _names(table: dict[str, object], upstreams: tuple[UpstreamConfig, ...]) -> list[str]:
     """The upstreams that aliases may speak of, those included with which something is wrong."""
-    upstreams = table.get("upstreams")
-    return (
-        list(upstreams)
-        if isinstance(upstreams, dict) and upstreams
-        else [one.name for one in places]
-    )
+    named = table.get("upstreams")
+    return list(named) if isinstance(named, dict) and named else [one.name for one in upstreams]
 
 
-def _chosen(environ: Mapping[str, str]) -> Path | None:
+def _default_path(environ: Mapping[str, str]) -> Path | None:
     if environ.get("WEFT_CONFIG"):
         return Path(environ["WEFT_CONFIG"])
     return DEFAULT if DEFAULT.exists() else None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except OSError as problem:
@@ -149,7 +147,7 @@ def _text(path: Path) -> str:
 _PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def _parsed(path: Path, text: str) -> dict[str, object]:
+def _parse_toml(path: Path, text: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except RecursionError:

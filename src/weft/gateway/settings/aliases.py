@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from weft.gateway.settings.problems import Problems, unknown
+from weft.gateway.settings.problems import Problems, unknown_name
 
 
 def aliases(
@@ -36,6 +36,6 @@ def _targets(
         elif not slash or not model:
             yield f"{target!r} is no target; a target is <upstream>/<model>"
         elif first not in upstreams:
-            yield f"{target!r}: {unknown('upstream', first, upstreams)}"
+            yield f"{target!r}: {unknown_name('upstream', first, upstreams)}"
         elif target in targets[:number]:
             yield f"{target!r} is there twice"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from weft.gateway.settings.problems import Problems
-from weft.gateway.settings.reading import Spelled
+from weft.gateway.settings.reader import EnvironmentText
 
 PREFIX = "WEFT_"
 CONFIG = "WEFT_CONFIG"
@@ -23,17 +23,17 @@ class Environment:
         self._known.add(name)
         return self._variables.get(name)
 
-    def over(self, table: dict[str, object]) -> dict[str, object]:
+    def applied_to(self, table: dict[str, object]) -> dict[str, object]:
         """Returns the table of the file with what the environment sets in it."""
         for name, text in sorted(self._variables.items()):
             key = tuple(name.removeprefix(PREFIX).lower().split("__"))
             if name.startswith(PREFIX) and len(key) > 1 and key[0] in _TABLES and all(key):
                 self._known.add(name)
                 self._problems.variables[key] = name
-                table = _with(table, key, Spelled(text))
+                table = _with(table, key, EnvironmentText(text))
         return table
 
-    def unknown(self) -> None:
+    def report_unknown(self) -> None:
         """Adds a problem for every variable of ours that means nothing."""
         names = [f"{PREFIX}{table.upper()}__KEY" for table in _TABLES]
         for name in sorted(self._variables):

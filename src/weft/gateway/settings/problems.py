@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from weft.errors import ClientError
-from weft.gateway.settings.lines import Key, Lines
+from weft.gateway.settings.line_numbers import Key, LineNumbers
 
 ENVIRONMENT = "environment"
 
@@ -42,32 +42,32 @@ class Problems:
     """Collects what is wrong, so that one look finds everything."""
 
     path: str
-    lines: Lines
+    lines: LineNumbers
     variables: dict[Key, str] = field(default_factory=dict)
     """The settings that came from the environment, with the names of their variables."""
 
     found: list[Problem] = field(default_factory=list)
-    doubtful: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
     _keys: list[Key] = field(default_factory=list)
 
     def add(self, key: Key, message: str) -> None:
         """Something that cannot be."""
         self._keys.append(key)
-        self.found.append(self._placed(key, message))
+        self.found.append(self._located(key, message))
 
-    def below(self, key: Key) -> bool:
+    def has_any(self, key: Key) -> bool:
         """Whether anything is wrong with this key, or inside its table."""
         return any(one[: len(key)] == key for one in self._keys)
 
-    def doubt(self, key: Key, message: str) -> None:
+    def warn(self, key: Key, message: str) -> None:
         """Something that can be, but is hardly meant."""
-        self.doubtful.append(self._placed(key, message))
+        self.warnings.append(self._located(key, message))
 
-    def ordered(self) -> list[Problem]:
+    def in_file_order(self) -> list[Problem]:
         """All that cannot be, as one reads the file, and then the environment."""
         return sorted(self.found, key=lambda one: (one.path == ENVIRONMENT, one.line or 0))
 
-    def _placed(self, key: Key, message: str) -> Problem:
+    def _located(self, key: Key, message: str) -> Problem:
         if key in self.variables:
             return Problem(ENVIRONMENT, None, self.variables[key], message)
         return Problem(self.path, self.lines.of(key), dotted(key), message)
@@ -82,15 +82,15 @@ def _bare(name: str) -> bool:
     return bool(name) and name.isascii() and name.replace("-", "_").replace("_", "a").isalnum()
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def closest(name: str, known: Iterable[str]) -> str | None:
     """Returns what was perhaps meant."""
     near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.65)
     return near[0] if near else None
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     """Returns `no such WHAT`, and what was perhaps meant, or else what there is."""
     names = list(known)
-    near = nearest(name, names)
+    near = closest(name, names)
     hint = f"did you mean {near}?" if near else f"there are {', '.join(names) or 'none'}"
     return f"no such {what}; {hint}"

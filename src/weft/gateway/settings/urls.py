@@ -14,7 +14,7 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BaseUrl:
     """A base URL that can be used, without a slash at its end."""
 
     url: str
@@ -25,11 +25,11 @@ class Address:
     """What is sent can be read on the way: no TLS, and another machine."""
 
 
-def address_of(text: str) -> Address:
+def parse_base_url(text: str) -> BaseUrl:
     """Returns the address; raises ValueError with what is wrong. The text itself is not told,
     for it may hold a password."""
     if text in DEMO:
-        return Address(text, "demo")
+        return BaseUrl(text, "demo")
     if not _LEGAL.fullmatch(text):
         raise ValueError("an address has no blanks and no letters outside ASCII")
     parts = urlsplit(text)  # raises ValueError itself where brackets do not match
@@ -49,10 +49,10 @@ def address_of(text: str) -> Address:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = host if port in (None, _PORTS[parts.scheme]) else f"{host}:{port}"
     url = f"{parts.scheme}://{origin}{parts.path.rstrip('/')}"
-    return Address(url, origin, parts.scheme == "http" and not loopback(parts.hostname))
+    return BaseUrl(url, origin, parts.scheme == "http" and not is_loopback(parts.hostname))
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether a host can only be this machine."""
     if host.lower() == "localhost":
         return True

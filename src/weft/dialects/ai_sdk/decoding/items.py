@@ -1,5 +1,6 @@
 """Texts and reasonings, each known by its id from its start to its end."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from msgspec import UNSET
@@ -54,7 +55,7 @@ class SdkItem:
         )
 
 
-class SdkItems:
+class SdkItems(ABC):
     """The texts, or the reasonings, of one response."""
 
     def __init__(self, origin: str | None, findings: Findings) -> None:
@@ -97,14 +98,14 @@ class SdkItems:
             out.append(self.delta(id, rest))
         out.append(self.end(id, item))
 
-    def start(self, id: str, item: SdkItem) -> Part:
-        raise NotImplementedError
+    @abstractmethod
+    def start(self, id: str, item: SdkItem) -> Part: ...
 
-    def delta(self, id: str, text: str) -> Part:
-        raise NotImplementedError
+    @abstractmethod
+    def delta(self, id: str, text: str) -> Part: ...
 
-    def end(self, id: str, item: SdkItem) -> Part:
-        raise NotImplementedError
+    @abstractmethod
+    def end(self, id: str, item: SdkItem) -> Part: ...
 
 
 class SdkTexts(SdkItems):

@@ -157,24 +157,26 @@ class SdkCallsState:
         """Reports the calls that the end of a step leaves incomplete."""
         for id, call in self._calls.items():
             if call.stage < COMPLETE:
-                self._report_open(id, call, before)
+                same = (
+                    other
+                    for other, name, input in self._unannounced
+                    if name == call.name
+                    and not differs(call, input, written=isinstance(input, str))
+                )
+                completed_as = next(same, None)
+                if completed_as is None:
+                    detail = f"{before} while call {shown(id)} is open since event {call.at}"
+                    self._broken("call-open", f"{detail}; expected the complete call first")
+                else:
+                    detail = f"call {shown(id)} was completed as {shown(completed_as)}"
+                    expected = "expected the id it was announced with"
+                    self._broken("call-id-differs", f"{detail}; {expected}")
             elif call.stage == PRELIMINARY:
                 detail = f"{before} after preliminary outputs of call {shown(id)}"
                 self._broken("output-open", f"{detail}; expected a final one")
         self._earlier |= set(self._calls)
         self._calls.clear()
         self._unannounced.clear()
-
-    def _report_open(self, id: str, call: SdkCallState, before: str) -> None:
-        """Reports a call that is not complete, or that was completed under another id."""
-        for other, name, input in self._unannounced:
-            written = isinstance(input, str)
-            if name == call.name and not differs(call, input, written=written):
-                detail = f"call {shown(id)} was completed as {shown(other)}"
-                self._broken("call-id-differs", f"{detail}; expected the id it was announced with")
-                return
-        detail = f"{before} while call {shown(id)} is open since event {call.at}"
-        self._broken("call-open", f"{detail}; expected the complete call first")
 
 
 def _call(event: JsonObject, at: int) -> SdkCallState:

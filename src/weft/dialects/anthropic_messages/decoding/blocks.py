@@ -17,9 +17,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, UnsetType
 
-from weft.assembler import Buffer
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.decoding.state import (
+    EMPTY_INPUT,
+    BlockState,
+    OpaqueBlockState,
+    RepeatedToolUseState,
+    TextBlockState,
+    ThinkingBlockState,
+    ToolUseState,
+)
 from weft.dialects.anthropic_messages.wire import (
     NAME,
     copy_present,
@@ -31,8 +39,7 @@ from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
 from weft.dialects.frames import Salvage, SurrogateJoiner
 from weft.findings import Findings
 from weft.ids import Claims
-from weft.lifecycle import parses
-from weft.partial_json import canonical
+from weft.partial_json import canonical, is_json
 from weft.parts import (
     Opaque,
     Part,
@@ -52,104 +59,8 @@ from weft.parts import (
 
 DeltaPart = type[TextDelta] | type[ReasoningDelta] | type[ToolParamsDelta]
 
-_EMPTY_INPUT = "{}"
-_NO_INPUT = (_EMPTY_INPUT, "null", '""')
+_NO_INPUT = (EMPTY_INPUT, "null", '""')
 _EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
-
-
-class BlockState:
-    """One content block, from its start to its stop."""
-
-    __slots__ = ("has_deltas", "id", "open", "type")
-
-    def __init__(self, type: str, id: str = "") -> None:
-        self.type = type
-        self.id = id
-        """The id of its parts; empty until the first of them is emitted."""
-        self.open = True
-        self.has_deltas = False
-        """Whether a delta part was emitted."""
-
-    @property
-    def held(self) -> bool:
-        """Whether its frames carry something that was not emitted yet, or that an encoder would
-        emit later.
-        """
-        return self.open
-
-
-class TextBlockState(BlockState):
-    __slots__ = ("citations",)
-
-    def __init__(self) -> None:
-        super().__init__("text")
-        self.citations: list[Raw] = []
-
-    @property
-    def held(self) -> bool:
-        return self.open and not self.has_deltas
-
-
-class ThinkingBlockState(BlockState):
-    """A thinking or redacted_thinking block. Its signature is emitted at its stop."""
-
-    __slots__ = ("redacted", "signature")
-
-    def __init__(self, type: str, block: wire.ContentBlock) -> None:
-        super().__init__(type)
-        self.signature = block.signature or None
-        self.redacted = block.data
-
-    @property
-    def held(self) -> bool:
-        return self.open and not (self.has_deltas and self.signature is None)
-
-
-class ToolUseState(BlockState):
-    """A call. `initial_input` is what came before the deltas; None once they replaced it."""
-
-    __slots__ = ("call", "initial_input", "streamed")
-
-    def __init__(self, call: ToolCall, type: str, initial_input: str) -> None:
-        super().__init__(type, call.id)
-        self.call = call
-        self.initial_input: str | None = initial_input
-        self.streamed = Buffer()
-
-    @property
-    def held(self) -> bool:
-        return self.open and bool(self.initial_input)
-
-    @property
-    def arguments(self) -> str:
-        text = self.streamed.text if self.initial_input is None else self.initial_input
-        return text or _EMPTY_INPUT
-
-
-class RepeatedToolUseState(ToolUseState):
-    """A call with the id and the name of an earlier one. Its parts wait for its arguments, which
-    decide whether it is the same call.
-    """
-
-    __slots__ = ("pending",)
-
-    def __init__(self, call: ToolCall, type: str, initial_input: str) -> None:
-        super().__init__(call, type, initial_input)
-        self.pending: list[Part] = []
-
-    @property
-    def held(self) -> bool:
-        return self.open
-
-
-class OpaqueBlockState(BlockState):
-    """A block that is passed on unparsed, at its stop."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, type: str, raw: Raw) -> None:
-        super().__init__(type)
-        self.raw = raw
 
 
 class BlockDecoder:
@@ -217,7 +128,7 @@ class BlockDecoder:
 
     def is_complete(self, block: ToolUseState) -> bool:
         """Whether its arguments so far are valid JSON."""
-        return parses(block.arguments)
+        return is_json(block.arguments)
 
     def _next_id(self) -> str:
         """The id of the parts of the next block."""
@@ -304,6 +215,7 @@ class BlockDecoder:
     def _claim_call_id(self, id: str | None) -> str:
         """The id of the parts of a new call; a second call with the same id becomes `<id>_2`."""
         if not id:
+            # capture: deltas-without-a-start
             self._findings.note("call-id-minted", "a call without an id: one was made up")
             id = self._context.ids.mint("toolu")
         claimed = self._claimed_ids.claim(id)
@@ -408,7 +320,7 @@ class BlockDecoder:
                 block.id,
                 url=url if is_url else None,
                 file_id=citation.file_id,
-                title=citation.title or citation.document_title,
+                title=citation.title or citation.document_title,  # capture: citations-of-documents
                 raw=raw,
             )
         )
@@ -433,11 +345,11 @@ class BlockDecoder:
         if not text:
             return
         if block.initial_input is not None:
-            if text == _EMPTY_INPUT and block.initial_input in ("", _EMPTY_INPUT):
+            if text == EMPTY_INPUT and block.initial_input in ("", EMPTY_INPUT):
                 # capture: empty-object-before-the-arguments, call-without-arguments
-                block.initial_input = _EMPTY_INPUT
+                block.initial_input = EMPTY_INPUT
                 return
-            if block.initial_input == _EMPTY_INPUT:
+            if block.initial_input == EMPTY_INPUT:
                 # capture: empty-object-before-the-arguments
                 detail = f"call {block.id!r}: {{}} came before the arguments: dropped"
                 self._findings.note("arguments-placeholder", detail)
@@ -495,7 +407,7 @@ class BlockDecoder:
     def _stop_tool_use(self, block: ToolUseState, out: list[Part]) -> None:
         self._flush_surrogate(block, ToolParamsDelta, out)
         if block.initial_input is not None:
-            out.append(ToolParamsDelta(block.id, block.initial_input or _EMPTY_INPUT))
+            out.append(ToolParamsDelta(block.id, block.initial_input or EMPTY_INPUT))
         out.append(ToolParamsEnd(block.id))
         out.append(block.call)
 

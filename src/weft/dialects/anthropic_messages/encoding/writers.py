@@ -13,8 +13,7 @@ from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.mapping import merge_usage
 from weft.dialects.anthropic_messages.wire import to_one_line
-from weft.lifecycle import parses
-from weft.partial_json import escape
+from weft.partial_json import escape, is_json
 from weft.parts import Json, ReasoningStart
 from weft.sse import Event
 
@@ -93,7 +92,7 @@ class MessagesBodyWriter(MessagesEventWriter):
             return _json(wire.ErrorEvent(self._error))
         for block, pieces in self._inputs.values():
             text = "".join(pieces)
-            if parses(text):
+            if is_json(text):
                 block.input = Raw(text.encode())
         self._message.content = [Raw(large_json.write(block)) for block in self._blocks]
         return large_json.write(self._message)
@@ -158,7 +157,7 @@ class BlockWriter:
         """Writes what came of it so far: all blocks before it are closed."""
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
-        writer.delta(self, text)
+        """Writes a delta, and the start before the first one."""
 
     def close(self, writer: MessagesEventWriter) -> None:
         writer.block_stop(self.index)
@@ -186,8 +185,8 @@ class TextBlockWriter(BlockWriter):
             self.delta(writer, fold.text(self.id)[: self.waiting])
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
-        if not self.delta_prefix:
-            self._start(writer)
+        """Writes the first delta. The encoder hands later ones to the writer itself."""
+        self._start(writer)
         writer.delta(self, text)
 
     def citation(self, writer: MessagesEventWriter, citation: Raw) -> None:

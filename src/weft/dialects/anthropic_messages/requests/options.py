@@ -1,4 +1,4 @@
-"""Which fields of a request are in which fields of a Messages body, and which have none."""
+"""The options of a request: their canonical paths, their paths in a body, and what gets lost."""
 
 from operator import attrgetter
 from typing import NamedTuple
@@ -8,22 +8,19 @@ from msgspec import UNSET
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.passthrough import FieldGetters
-from weft.dialects.requests.two_roles import leading_instruction_messages
+from weft.dialects.requests.turns import leading_instructions
 from weft.request import Request
 
 
-class MessagesField(NamedTuple):
-    """A field of a request, and the field of the body that holds it.
-
-    A field that is in two fields of the body has two rows, the preferred one first.
-    """
+class MessagesOption(NamedTuple):
+    """One option. An option with two keys in a body has two rows, the preferred one first."""
 
     canonical: str
     wire: str | None
-    """None: this API has no such field, so that a request loses it."""
+    """The path in a body; None: this API has no such option, so that a request loses it."""
 
     depends_on: tuple[str, ...] = ()
-    """Other fields of the request that the top-level field of the body is rendered from."""
+    """What else of a request its top-level key in a body is rendered from."""
 
     default: object = None
     """A value whose loss changes nothing."""
@@ -33,7 +30,7 @@ class MessagesField(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The top-level field of the body."""
+        """The top-level key in a body."""
         return (self.wire or "").partition(".")[0]
 
     @property
@@ -42,67 +39,70 @@ class MessagesField(NamedTuple):
         return (self.canonical.partition(".")[0], *self.depends_on)
 
 
-_FIELDS = (
-    MessagesField("model", "model"),
-    MessagesField("max_output_tokens", "max_tokens"),
-    MessagesField("instructions", "system"),
-    MessagesField("messages", "messages"),
-    MessagesField("tools", "tools"),
-    MessagesField("tools", "mcp_servers"),
-    MessagesField("tool_choice", "tool_choice", ("extra",)),
-    MessagesField("tool_choice.mode", "tool_choice.type"),
-    MessagesField("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
-    MessagesField("reasoning", "thinking", ("extra",)),
-    MessagesField("reasoning.summary", "thinking.display"),
-    MessagesField("reasoning.effort", "output_config.effort"),
-    MessagesField("output", "output_config.format", ("extra",)),
-    MessagesField("stop", "stop_sequences"),
-    MessagesField("sampling.temperature", "temperature"),
-    MessagesField("sampling.top_p", "top_p"),
-    MessagesField("sampling.top_k", "top_k"),
-    MessagesField("user", "metadata.user_id", ("extra",)),
-    MessagesField("service_tier", "service_tier"),
-    MessagesField("cache", "cache_control", ("extra",)),
-    MessagesField("stream", "stream"),
-    MessagesField("sampling.seed", None),
-    MessagesField("sampling.presence_penalty", None),
-    MessagesField("sampling.frequency_penalty", None),
-    MessagesField("verbosity", None),
-    MessagesField("prompt_cache_key", None),
-    MessagesField("sampling.logprobs", None),
-    MessagesField("sampling.logit_bias", None),
-    MessagesField("max_tool_calls", None),
-    MessagesField("truncation", None, default="disabled"),
-    MessagesField("choices", None, default=1, refused=True),
-    MessagesField("previous_response_id", None, refused=True),
+OPTIONS: tuple[MessagesOption, ...] = (
+    MessagesOption("model", "model"),
+    MessagesOption("max_output_tokens", "max_tokens"),
+    MessagesOption("instructions", "system"),
+    MessagesOption("messages", "messages"),
+    MessagesOption("tools", "tools"),
+    MessagesOption("tools", "mcp_servers"),
+    MessagesOption("tool_choice", "tool_choice", ("extra",)),
+    MessagesOption("tool_choice.mode", "tool_choice.type"),
+    MessagesOption("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
+    MessagesOption("reasoning", "thinking", ("extra",)),
+    MessagesOption("reasoning.summary", "thinking.display"),
+    MessagesOption("reasoning.effort", "output_config.effort"),
+    MessagesOption("output", "output_config.format", ("extra",)),
+    MessagesOption("stop", "stop_sequences"),
+    MessagesOption("sampling.temperature", "temperature"),
+    MessagesOption("sampling.top_p", "top_p"),
+    MessagesOption("sampling.top_k", "top_k"),
+    MessagesOption("user", "metadata.user_id", ("extra",)),
+    MessagesOption("service_tier", "service_tier"),
+    MessagesOption("cache", "cache_control", ("extra",)),
+    MessagesOption("stream", "stream"),
+    # What this API does not have
+    MessagesOption("sampling.seed", None),
+    MessagesOption("sampling.presence_penalty", None),
+    MessagesOption("sampling.frequency_penalty", None),
+    MessagesOption("verbosity", None),
+    MessagesOption("prompt_cache_key", None),
+    MessagesOption("sampling.logprobs", None),
+    MessagesOption("sampling.logit_bias", None),
+    MessagesOption("max_tool_calls", None),
+    MessagesOption("truncation", None, default="disabled"),
+    MessagesOption("choices", None, default=1, refused=True),
+    MessagesOption("previous_response_id", None, refused=True),
 )
 
-SOURCE_PATHS = {row.canonical: row.wire for row in reversed(_FIELDS) if row.wire is not None}
-"""The path of each field of a request in a body. Each message has its own path."""
+# Where two rows have the same option, the first one counts.
+WIRE_PATHS: dict[str, str] = {
+    option.canonical: option.wire for option in reversed(OPTIONS) if option.wire is not None
+}
+"""The path of each option in a body."""
 
-
-FIELD_SOURCES: FieldGetters = {
+RENDERED_FROM: FieldGetters = {
     **{
-        top.key: attrgetter(*(name for row in _FIELDS if row.key == top.key for name in row.names))
-        for top in _FIELDS
-        if top.wire is not None
+        key: attrgetter(*(name for option in OPTIONS if option.key == key for name in option.names))
+        for key in dict.fromkeys(option.key for option in OPTIONS if option.wire is not None)
     },
     "system": lambda request: (
         request.instructions,
-        request.messages[: leading_instruction_messages(request)],
+        request.messages[: leading_instructions(request.messages)],
     ),
 }
-"""Reads what a top-level field of the body is rendered from. A field for which that did not change
-is sent in its original bytes."""
+"""What of a request each key of a body is rendered from. A key for which that did not change is
+sent in its original bytes."""
 
 
-def report_lost_fields(request: Request, losses: Losses) -> None:
-    """Reports the fields that this API does not have."""
-    for row in _FIELDS:
-        value = None if row.wire is not None else attrgetter(row.canonical)(request)
-        if value in (None, UNSET, row.default):
+def report_lost_options(request: Request, losses: Losses) -> None:
+    """Reports the options that a request of another dialect loses here."""
+    for option in OPTIONS:
+        value = None if option.wire is not None else attrgetter(option.canonical)(request)
+        if value in (None, UNSET, option.default):
             continue
-        if row.refused:
-            losses.refused(row.canonical, f"{row.canonical} is not available on {NAME}; remove it")
+        if option.refused:
+            detail = f"{option.canonical} is not available on {NAME}; remove it"
+            losses.refused(option.canonical, detail)
         else:
-            losses.dropped(row.canonical, NAME)
+            losses.dropped(option.canonical, NAME)

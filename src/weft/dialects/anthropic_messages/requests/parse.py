@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.options import SOURCE_PATHS
+from weft.dialects.anthropic_messages.requests.options import WIRE_PATHS
 from weft.dialects.anthropic_messages.requests.parse_messages import (
     holds_foreign_signature,
     parse_content,
@@ -38,14 +38,8 @@ from weft.request import (
 S = TypeVar("S", bound=msgspec.Struct)
 
 _ROLES = frozenset({"user", "assistant", "system"})
-_EFFORTS: dict[str | None, Effort] = {
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "xhigh",
-    "max": "max",
-}
-_TIERS = {"standard_only": "default"}
+_EFFORTS: dict[str | None, Effort] = {effort: effort for effort in schema.EFFORTS.values()}
+_TIERS = {wire: canonical for canonical, wire in schema.SERVICE_TIERS.items()}
 _SUMMARIES = {"summarized": "auto", "omitted": "none", None: None}
 _json = msgspec.json.Encoder().encode
 
@@ -54,9 +48,9 @@ def parse(body: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no request of this API can have."""
     check_body(body)
     source = read_object(body, schema.MessagesRequest)
-    places = SourcePaths(SOURCE_PATHS)
+    source_paths = SourcePaths(WIRE_PATHS)
     extra = remaining(body, schema.MessagesRequest)
-    messages, source_messages = _parse_messages(source, context.origin or NAME, places)
+    messages, source_messages = _parse_messages(source, context.origin or NAME, source_paths)
     tool_choice, parallel = parse_tool_choice(source.tool_choice, extra)
     cache, unknown = schema.parse_cache_control(source.cache_control, "")
     output_config = _parse_nested(source.output_config, schema.OutputConfig, "output_config", extra)
@@ -66,14 +60,14 @@ def parse(body: bytes, context: Context) -> Parsed:
         dialect=NAME,
         instructions=source.system if isinstance(source.system, str) else None,
         messages=messages,
-        tools=parse_tools(source, places),
+        tools=parse_tools(source, source_paths),
         tool_choice=tool_choice,
         parallel_tool_calls=parallel,
         max_output_tokens=source.max_tokens,
         sampling=Sampling(source.temperature, source.top_p, source.top_k),
         stop=tuple(source.stop_sequences or ()),
         output=_parse_output_format(output_config, extra),
-        reasoning=_parse_reasoning(source.thinking, output_config, extra, places),
+        reasoning=_parse_reasoning(source.thinking, output_config, extra, source_paths),
         stream=bool(source.stream),
         service_tier=_TIERS.get(source.service_tier or "", source.service_tier),
         user=metadata.user_id if metadata else None,
@@ -84,7 +78,7 @@ def parse(body: bytes, context: Context) -> Parsed:
     first = next((message for message, raw in pairs if raw is not None), None)
     if first is None or first.role != "system":  # one at the head is rendered into `system`
         request = with_source(request, body, source_messages)
-    return Parsed(request, places)
+    return Parsed(request, source_paths)
 
 
 def _parse_nested(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | None:
@@ -98,22 +92,22 @@ def _parse_nested(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -
 
 
 def _parse_messages(
-    body: schema.MessagesRequest, origin: str, places: SourcePaths
+    body: schema.MessagesRequest, origin: str, source_paths: SourcePaths
 ) -> tuple[tuple[Message, ...], list[Raw | None]]:
     """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
     messages: list[Message] = []
     sources: list[Raw | None] = []
     for index, raw in enumerate(body.system if isinstance(body.system, list) else ()):
         path = f"system[{index}]"
-        places.add(f"messages[{index}]", path)
-        places.add(f"messages[{index}].content[0]", path)
+        source_paths.add(f"messages[{index}]", path)
+        source_paths.add(f"messages[{index}].content[0]", path)
         messages.append(Message("system", (parse_system_block(raw, path),)))
         sources.append(None)
     for index, raw in enumerate(body.messages):
         path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
-        places.add(canonical, path)
+        source_paths.add(canonical, path)
         if read_object(raw, schema.RoleField, path).role not in _ROLES:
-            places.add(f"{canonical}.content[0]", f"{path}.role")
+            source_paths.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
@@ -123,7 +117,7 @@ def _parse_messages(
         content = message.content or []
         parsed = parse_content(content, path, message.role, origin)
         for number, (_, block_path) in enumerate(parsed):
-            places.add(f"{canonical}.content[{number}]", block_path)
+            source_paths.add(f"{canonical}.content[{number}]", block_path)
         blocks = tuple(block for block, _ in parsed)
         extra = collect(remaining(raw, schema.MessageParam))
         messages.append(Message(message.role, blocks, extra=extra))
@@ -147,7 +141,7 @@ def _parse_output_format(config: schema.OutputConfig | None, extra: dict[str, Ra
 
 
 def _parse_reasoning(
-    raw: Json, config: schema.OutputConfig | None, extra: dict[str, Raw], places: SourcePaths
+    raw: Json, config: schema.OutputConfig | None, extra: dict[str, Raw], source_paths: SourcePaths
 ) -> ReasoningOptions | None:
     requested = config.effort if config else None
     effort = _EFFORTS.get(requested)
@@ -171,7 +165,7 @@ def _parse_reasoning(
             rest = collect(remaining(present, schema.TypeField, "display"), unknown)
             return ReasoningOptions(effort, None, True, summary, rest)
         case "disabled":
-            places.add("reasoning.effort", "thinking.type")
+            source_paths.add("reasoning.effort", "thinking.type")
             rest_fields = remaining(present, schema.TypeField)
             if effort is not None:  # it then applies to the answer, and is kept for this API only
                 rest_fields["effort"] = Raw(_json(effort))

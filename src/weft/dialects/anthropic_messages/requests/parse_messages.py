@@ -94,49 +94,38 @@ def _opaque(raw: Raw, block_type: str) -> OpaqueContent:
 
 
 def _text(raw: Raw, path: str) -> TextContent:
-    block = read_object(raw, schema.TextBlockParam, path)
-    cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    return TextContent(
-        block.text, cache=cache, extra=collect(remaining(raw, schema.TextBlockParam), unknown)
-    )
+    block, cache, unknown = schema.read_cacheable(raw, schema.TextBlockParam, path)
+    return TextContent(block.text, cache=cache, extra=collect(unknown))
 
 
-def _source_type(raw: Raw, path: str) -> str:
+def _read_source(raw: Raw, path: str) -> tuple[str, Raw]:
+    """The type of a source, and the source."""
     source = read_object(raw, schema.SourceField, path).source
-    return read_object(source, schema.TypeField, f"{path}.source").type
-
-
-def _unknown_in_source(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
-    return remaining(read_object(raw, schema.SourceField).source, shape, under="source")
+    return read_object(source, schema.TypeField, f"{path}.source").type, source
 
 
 def _image(raw: Raw, path: str) -> ImageContent | None:
-    if _source_type(raw, path) not in schema.IMAGE_SOURCES:
+    source_type, source = _read_source(raw, path)
+    if source_type not in schema.IMAGE_SOURCES:
         return None
-    block = read_object(raw, schema.ImageBlockParam, path)
-    source = block.source
-    cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    extra = collect(
-        remaining(raw, schema.ImageBlockParam), _unknown_in_source(raw, type(source)), unknown
-    )
-    match source:
+    block, cache, unknown = schema.read_cacheable(raw, schema.ImageBlockParam, path)
+    extra = collect(unknown, remaining(source, type(block.source), under="source"))
+    match block.source:
         case schema.Base64Source(media_type, data):
             return ImageContent(media_type, data, cache=cache, extra=extra)
         case schema.UrlSource(url):
             return ImageContent(url=url, cache=cache, extra=extra)
-    return ImageContent(file_id=source.file_id, cache=cache, extra=extra)
+    return ImageContent(file_id=block.source.file_id, cache=cache, extra=extra)
 
 
 def _document(raw: Raw, path: str) -> FileContent | None:
-    if _source_type(raw, path) not in schema.DOCUMENT_SOURCES:
+    source_type, source = _read_source(raw, path)
+    if source_type not in schema.DOCUMENT_SOURCES:
         return None
-    block = read_object(raw, schema.DocumentBlockParam, path)
-    title, source = block.title, block.source
-    cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    extra = collect(
-        remaining(raw, schema.DocumentBlockParam), _unknown_in_source(raw, type(source)), unknown
-    )
-    match source:
+    block, cache, unknown = schema.read_cacheable(raw, schema.DocumentBlockParam, path)
+    extra = collect(unknown, remaining(source, type(block.source), under="source"))
+    title = block.title
+    match block.source:
         case schema.Base64Source(media_type, data):
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
         case schema.UrlSource(url):
@@ -146,7 +135,7 @@ def _document(raw: Raw, path: str) -> FileContent | None:
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
         case schema.ContentBlockSource():
             return None
-    return FileContent(file_id=source.file_id, filename=title, cache=cache, extra=extra)
+    return FileContent(file_id=block.source.file_id, filename=title, cache=cache, extra=extra)
 
 
 def _search_result(raw: Raw, path: str) -> TextContent | None:
@@ -209,9 +198,7 @@ def _tool_use(raw: Raw, path: str, origin: str) -> AnyContent:
 
 
 def _tool_result(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read_object(raw, schema.ToolResultBlockParam, path)
-    cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    extra = remaining(raw, schema.ToolResultBlockParam) | unknown
+    block, cache, extra = schema.read_cacheable(raw, schema.ToolResultBlockParam, path)
     content: list[ResultPart] = []
     if isinstance(block.content, str):
         content = [TextContent(block.content)] if block.content else []

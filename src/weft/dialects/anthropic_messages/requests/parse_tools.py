@@ -25,7 +25,7 @@ _MCP_TOOLSET = "mcp_toolset"
 _json = msgspec.json.Encoder().encode
 
 
-def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool, ...]:
+def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tuple[Tool, ...]:
     """Returns client tools, server tools, and one tool for each MCP server."""
     servers: dict[str, tuple[int, Raw]] = {}
     for index, raw in enumerate(body.mcp_servers or ()):
@@ -36,7 +36,7 @@ def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool
     tools: list[Tool] = []
     for index, raw in enumerate(body.tools or ()):
         path = f"tools[{index}]"
-        places.add(f"{path}.parameters", f"{path}.input_schema")
+        source_paths.add(f"{path}.parameters", f"{path}.input_schema")
         tool_type = read_object(raw, schema.ToolFields, path).type
         if tool_type in (None, "custom"):
             tools.append(_client_tool(raw, path))
@@ -47,7 +47,7 @@ def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool
         else:
             tools.append(_server_tool(raw, path))
     for index, server in servers.values():  # a server without a toolset offers all its tools
-        places.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
+        source_paths.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
         tools.append(_mcp_tool(server, None, f"mcp_servers[{index}]"))
     return tuple(tools)
 
@@ -70,30 +70,29 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
 
 
 def _client_tool(raw: Raw, path: str) -> Tool:
-    tool = read_object(raw, schema.ClientToolParam, path)
+    tool, cache, unknown = schema.read_cacheable(raw, schema.ClientToolParam, path)
     if not is_json_object(tool.input_schema):
         raise BadRequest(f"{path}.input_schema", "expected an object")
-    cache, unknown = schema.parse_cache_control(tool.cache_control, path)
     return Tool(
         tool.name,
         description=tool.description,
         parameters=tool.input_schema,
         strict=tool.strict,
         cache=cache,
-        extra=collect(remaining(raw, schema.ClientToolParam), unknown),
+        extra=collect(unknown),
     )
 
 
 def _server_tool(raw: Raw, path: str) -> Tool:
     """Options without a canonical field stay in `extra`, for renderers of other dialects."""
     fields = read_object(raw, schema.ToolFields, path)
-    cache, unknown = schema.parse_cache_control(fields.cache_control, path)
     tool_type = fields.type or ""
     name = fields.name or tool_type
     versioned = _SERVER_TOOL.fullmatch(tool_type)
     if versioned is None:
+        cache, _ = schema.parse_cache_control(fields.cache_control, path)
         return Tool(name, tool_type, cache=cache, raw=raw, origin=NAME)
-    tool = read_object(raw, schema.ServerToolParam, path)
+    tool, cache, unknown = schema.read_cacheable(raw, schema.ServerToolParam, path)
     hosted = Hosted(
         tuple(tool.allowed_domains or ()),
         tuple(tool.blocked_domains or ()),
@@ -107,7 +106,7 @@ def _server_tool(raw: Raw, path: str) -> Tool:
         hosted=hosted,
         raw=raw,
         origin=NAME,
-        extra=collect(remaining(raw, schema.ServerToolParam), unknown),
+        extra=collect(unknown),
     )
 
 

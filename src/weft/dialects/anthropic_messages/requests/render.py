@@ -8,7 +8,7 @@ from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.requests import render_options, render_passthrough, schema
-from weft.dialects.anthropic_messages.requests.options import report_lost_fields
+from weft.dialects.anthropic_messages.requests.options import report_lost_options
 from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer
 from weft.dialects.anthropic_messages.requests.render_messages import (
     MessagesRenderer,
@@ -39,7 +39,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     # Vendor documentation: thinking with a budget supports only tool_choice auto and none.
     if plan.has_budget and choice is not None and choice.type in ("any", "tool"):
         losses.refused("tool_choice", "a tool cannot be forced while thinking is enabled")
-    report_lost_fields(request, losses)
+    report_lost_options(request, losses)
     if request.metadata:
         losses.adapted("metadata", "stored by Weft, not sent")
     # Vendor documentation: a stop sequence must not be only whitespace.

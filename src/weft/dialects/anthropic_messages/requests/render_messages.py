@@ -50,9 +50,8 @@ class RenderedMessage:
 
     @property
     def first_block_type(self) -> str:
-        if not self.blocks:
-            return ""
-        return msgspec.json.decode(self.blocks[0], type=schema.TypeField).type
+        first = (msgspec.json.decode(block, type=schema.TypeField) for block in self.blocks)
+        return next((block.type for block in first), "")
 
 
 class MessagesRenderer:

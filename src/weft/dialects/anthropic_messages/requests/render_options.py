@@ -20,15 +20,6 @@ from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampli
 MIN_BUDGET = 1024
 """Vendor documentation: `budget_tokens` is at least 1024, and less than `max_tokens`."""
 
-TIERS = {"auto": "auto", "default": "standard_only"}
-EFFORTS: dict[Effort, Effort] = {
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "xhigh",
-    "max": "max",
-}
 _json = msgspec.json.Encoder().encode
 
 
@@ -88,7 +79,7 @@ def _plan_with_effort(
     thinking = schema.ThinkingConfigParam("adaptive", display=display(options))
     if requested is None and budget is None:
         return TokenPlan(limit, thinking)
-    effort = EFFORTS[requested or effort_for_budget(budget or 0)]
+    effort = schema.EFFORTS[requested or effort_for_budget(budget or 0)]
     if effort not in quirks.efforts:
         effort = "high"
     if budget is not None:
@@ -142,7 +133,7 @@ def output_config(
 
 
 def report_output_options(output: OutputFormat, losses: Losses) -> None:
-    """Reports what other dialects say of an output format beside its schema."""
+    """Reports the fields of an output format that this API does not have."""
     for key, value in (("name", output.name), ("description", output.description)):
         if value is not None:
             losses.adapted(f"output.{key}", "left out: only the schema is sent")
@@ -171,9 +162,9 @@ def render_sampling(
 
 
 def render_service_tier(tier: str | None, losses: Losses) -> str | None:
-    if tier is not None and tier not in TIERS:
+    if tier is not None and tier not in schema.SERVICE_TIERS:
         losses.warned("service_tier", f"{tier} is not available on {NAME}; the default is used")
-    return TIERS.get(tier or "")
+    return schema.SERVICE_TIERS.get(tier or "")
 
 
 def render_metadata(request: Request, losses: Losses) -> schema.Metadata | None:

@@ -11,7 +11,7 @@ from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.options import FIELD_SOURCES
+from weft.dialects.anthropic_messages.requests.options import RENDERED_FROM
 from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer, S
 from weft.dialects.anthropic_messages.requests.render_messages import (
     MessagesRenderer,
@@ -19,8 +19,6 @@ from weft.dialects.anthropic_messages.requests.render_messages import (
     without_unsigned_thinking,
 )
 from weft.dialects.anthropic_messages.requests.render_options import (
-    EFFORTS,
-    TIERS,
     TokenPlan,
     display,
     encode,
@@ -32,12 +30,14 @@ from weft.dialects.requests.codec import Losses, Rendered, accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import LocatedContent, Turn, message_turns
-from weft.dialects.requests.two_roles import (
-    losses_only_in_turns,
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    message_turns,
     source_bytes,
     unknown_role_message,
 )
+from weft.dialects.requests.two_roles import losses_only_in_turns
 from weft.dialects.requests.unknown_fields import collect, encode_with_extra
 from weft.parts import Json
 from weft.request import (
@@ -84,7 +84,7 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
         sampling.top_p,
         sampling.top_k,
         UNSET if request.user is None else encode(schema.Metadata(request.user)),
-        TIERS.get(tier or "", tier),
+        schema.SERVICE_TIERS.get(tier or "", tier),
         schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
         request.stream or None,
     )
@@ -94,7 +94,7 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     fields = fields_of(encode_with_extra(body, extra, schema.NESTED))
     if losses_only_in_turns(request, losses.found[losses_before:]):
         rendered_messages = fields["messages"]
-        fields = source_fields(source_body(request, NAME), request, fields, FIELD_SOURCES)
+        fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
         fields["messages"] = rendered_messages
     return Rendered(large_json.write(fields), names.originals, tools.bridged)
 
@@ -106,15 +106,17 @@ def _token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
     if options is None:
         return TokenPlan(limit)
     if options.effort == "none":
-        raw = fields_of(options.extra).get("effort")
-        effort = next((one for one in EFFORTS.values() if raw == Raw(f'"{one}"'.encode())), None)
-        return TokenPlan(limit, schema.ThinkingConfigParam("disabled"), effort)
+        kept = fields_of(options.extra).get("effort")
+        found = [one for one in schema.EFFORTS.values() if kept == Raw(f'"{one}"'.encode())]
+        disabled = schema.ThinkingConfigParam("disabled")
+        return TokenPlan(limit, disabled, found[0] if found else None)
     thinking: schema.ThinkingConfigParam | None = None
     if options.budget_tokens is not None:
         thinking = schema.ThinkingConfigParam("enabled", options.budget_tokens, display(options))
     elif options.adaptive:
         thinking = schema.ThinkingConfigParam("adaptive", display=display(options))
-    return TokenPlan(limit, thinking, EFFORTS.get(options.effort) if options.effort else None)
+    effort = schema.EFFORTS.get(options.effort) if options.effort else None
+    return TokenPlan(limit, thinking, effort)
 
 
 class _SourceMessagesRenderer(MessagesRenderer):

@@ -4,7 +4,7 @@ Messages, content blocks and tools stay raw in the body and are parsed one at a 
 error can name its path. Keys that a canonical request has no field for stay raw too.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw
@@ -13,7 +13,7 @@ from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import read_object
 from weft.dialects.requests.unknown_fields import remaining
 from weft.parts import Json
-from weft.request import Cache
+from weft.request import Cache, Effort
 
 NESTED = frozenset(
     {
@@ -38,6 +38,19 @@ SERVER_TOOLS = {
     "code_execution": "code-execution",
 }
 """Versioned server tools by the prefix of their type, with their canonical kind."""
+
+EFFORTS: dict[Effort, Effort] = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
+"""The effort in a body for each canonical one, except `none`."""
+
+SERVICE_TIERS = {"auto": "auto", "default": "standard_only"}
+"""The service tiers in a body by their canonical name."""
 
 Count = Annotated[int, Meta(ge=0)]
 MessageRole = Literal["user", "assistant", "system"]
@@ -297,6 +310,15 @@ class McpDeclaration(msgspec.Struct, omit_defaults=True):
 
 # Cache control
 
+C = TypeVar(
+    "C",
+    TextBlockParam,
+    ImageBlockParam,
+    DocumentBlockParam,
+    ToolResultBlockParam,
+    ClientToolParam,
+    ServerToolParam,
+)
 _TTLS: dict[str | None, Cache] = {None: "5m", "5m": "5m", "1h": "1h"}
 
 
@@ -310,6 +332,13 @@ def parse_cache_control(raw: Json, path: str) -> tuple[Cache | None, dict[str, R
     if control.type != "ephemeral" or cache is None:
         return None, {"cache_control": present}
     return cache, remaining(present, CacheControl, under="cache_control")
+
+
+def read_cacheable(data: Raw, shape: type[C], path: str) -> tuple[C, Cache | None, dict[str, Raw]]:
+    """Returns an object, its lifetime in the cache, and its unknown keys."""
+    value = read_object(data, shape, path)
+    cache, unknown = parse_cache_control(value.cache_control, path)
+    return value, cache, remaining(data, shape) | unknown
 
 
 def render_cache_control(cache: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:

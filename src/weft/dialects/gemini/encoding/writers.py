@@ -114,12 +114,14 @@ class GeminiBodyWriter(FrameWriter):
             last.thought_signature = part.thought_signature
 
     def finish(self, response: wire.GenerateContentResponse) -> None:
-        body = large_json.write(response)
-        if self._parts:
-            parts = b",".join(large_json.write(part) for part in self._parts)
-            rest = body.removeprefix(_FRAME_PREFIX + _EMPTY_PART)
-            body = b"%b%b%b" % (_FRAME_PREFIX, parts, rest)
-        self.body = to_one_line(body)
+        pieces = large_json.pieces(response)
+        if self._parts:  # they may be large, so they are joined only once
+            rest = b"".join(pieces).removeprefix(_FRAME_PREFIX + _EMPTY_PART)
+            pieces = [_FRAME_PREFIX]
+            for part in self._parts:
+                pieces += (*large_json.pieces(part), b",")
+            pieces[-1] = rest
+        self.body = b"".join(map(to_one_line, pieces))
 
     def error(self, error: wire.GeminiError) -> None:
         self.body = wire.error_body(error)

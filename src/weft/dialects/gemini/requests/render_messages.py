@@ -1,27 +1,31 @@
-"""Renders message contents as parts.
+"""Renders message contents of other dialects as parts.
 
-Content that came in this dialect is rendered as it came. For other dialects, foreign signatures are
-dropped, and the first call of a step that has no signature of this API is marked as such.
+Foreign signatures are dropped, and the first call of a step that has no signature of this API is
+marked as such. `render_passthrough.py` overrides what is different for content of this dialect.
 """
-
-from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
-from weft.dialects.gemini.requests.passthrough import GeminiPassthrough
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.codec import Losses, accepted_origins
 from weft.dialects.requests.data_urls import text_of_file
 from weft.dialects.requests.fields import fields_of, is_json_object
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.tools import arguments_object
-from weft.dialects.requests.turns import LocatedContent
-from weft.dialects.requests.unknown_fields import UNPARSED_RESULT_PARTS, report_dropped_extras
+from weft.dialects.requests.turns import LocatedContent, Turn
+from weft.dialects.requests.two_roles import after_results, instructions_as_user
+from weft.dialects.requests.unknown_fields import (
+    UNPARSED_RESULT_PARTS,
+    report_dropped_extras,
+    report_unsupported_item,
+)
+from weft.parts import Json
 from weft.request import (
     CallContent,
     FileContent,
@@ -55,6 +59,10 @@ _MEDIA_TYPES = {
 }
 _PDF_BASE64 = "JVBERi"
 _PLAIN_TEXT = "text/plain"
+ROLES = {"user": "user", "assistant": "model"}
+"""The roles of this API for those of turns."""
+
+ResultPart = TextContent | ImageContent | FileContent
 _Cacheable = TextContent | ImageContent | FileContent | ResultContent
 _json = msgspec.json.Encoder().encode
 
@@ -62,18 +70,14 @@ _json = msgspec.json.Encoder().encode
 class PartRenderer:
     """Renders the contents of one request."""
 
-    def __init__(
-        self,
-        context: Context,
-        losses: Losses,
-        names: ToolNameMap,
-        passthrough: GeminiPassthrough,
-    ) -> None:
+    native = False
+    """Whether the request came in this dialect."""
+
+    def __init__(self, context: Context, losses: Losses, names: ToolNameMap) -> None:
         self._losses = losses
         self._names = names
-        self._passthrough = passthrough
-        self._native = passthrough.native
         self._quirks = quirks_of(context)
+        self._origins = accepted_origins(context, NAME, native=self.native)
         self._call_names: dict[str, str] = {}
         """The name of each call so far, by id: a functionResponse repeats it."""
         self._needs_mark = False
@@ -81,7 +85,7 @@ class PartRenderer:
 
     def render(self, contents: list[LocatedContent], role: str) -> list[Raw]:
         """Returns the parts of one message. A message of the model is one step."""
-        self._needs_mark = role == "assistant" and not self._native and self._quirks.signed_calls
+        self._needs_mark = role == "assistant" and not self.native and self._quirks.signed_calls
         parts = [part for located in contents for part in self._render_content(located, role)]
         if self._quirks.result_media:
             return parts
@@ -95,28 +99,46 @@ class PartRenderer:
         return parts
 
     def _render_content(self, located: LocatedContent, role: str) -> list[Raw]:
-        content = located.content
-        part = _RENDERERS[type(content)](self, located.path, content, role)
+        path, content = located
+        match content:
+            case TextContent():
+                part = self._text(path, content)
+            case ImageContent():
+                part = self._image(path, content)
+            case FileContent():
+                part = self._file(path, content)
+            case ReasoningContent():
+                part = self._reasoning(path, content)
+            case CallContent():
+                part = self._function_call(path, content)
+            case ResultContent():
+                part = self._function_response(path, content, role)
+            case _:
+                part = self._opaque(path, content, role)
         return [] if part is None else [part]
+
+    def _encode(self, part: wire.GeminiPart, extra: Json, path: str) -> Raw:
+        """Encodes a part; its unknown fields are lost."""
+        report_dropped_extras(extra, path, self._losses, NAME)
+        return Raw(large_json.write(part))
 
     def _drop_cache(self, content: _Cacheable, path: str) -> None:
         if content.cache is not None:
             self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
 
-    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
+    def _text(self, path: str, content: TextContent) -> Raw | None:
         self._drop_cache(content, path)
-        if not self._native:
-            if content.refusal:
-                self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
-            if not content.text:
-                if content != TextContent(""):
-                    self._losses.adapted(path, "empty text is left out")
-                return None
-        return self._passthrough.part(wire.GeminiPart(content.text), content.extra, path)
+        if content.refusal:
+            self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
+        if not content.text:
+            if content != TextContent(""):
+                self._losses.adapted(path, "empty text is left out")
+            return None
+        return self._encode(wire.GeminiPart(content.text), content.extra, path)
 
-    def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
+    def _image(self, path: str, content: ImageContent) -> Raw | None:
         self._drop_cache(content, path)
-        part = self._media_part(path, content, content.media_type, None)
+        part = self._media_part(path, content, content.media_type)
         if part is None:
             return None
         if content.detail in _RESOLUTIONS:
@@ -124,47 +146,34 @@ class PartRenderer:
         elif content.detail not in (None, "auto"):
             detail = f"dropped: {NAME} has no equivalent of {content.detail}"
             self._losses.warned(f"{path}.detail", detail)
-        return self._passthrough.part(part, content.extra, path)
+        return self._encode(part, content.extra, path)
 
-    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
+    def _file(self, path: str, content: FileContent) -> Raw | None:
         self._drop_cache(content, path)
-        media_type = content.media_type or _guess_type(content.filename) or _guess_type(content.url)
-        if content.data is not None and media_type is None and content.data.startswith(_PDF_BASE64):
-            media_type = _MEDIA_TYPES["pdf"]
-        if media_type == _PLAIN_TEXT and content.data is not None and not self._native:
+        media_type = file_type(content)
+        if media_type == _PLAIN_TEXT and content.data is not None:
             text = text_of_file(content)
             if text is None:
                 self._losses.refused(path, "text/plain data is not valid UTF-8")
                 return None
             self._losses.adapted(path, "a plain text file is sent as text")
             titled = f"{content.filename}\n\n{text}" if content.filename else text
-            return self._passthrough.part(wire.GeminiPart(titled), content.extra, path)
-        part = self._media_part(path, content, media_type, content.filename)
-        if content.filename is not None and not self._native:
+            return self._encode(wire.GeminiPart(titled), content.extra, path)
+        part = self._media_part(path, content, media_type)
+        if content.filename is not None:
             self._losses.adapted(f"{path}.filename", f"left out: {NAME} has no file names")
-        return None if part is None else self._passthrough.part(part, content.extra, path)
+        return None if part is None else self._encode(part, content.extra, path)
 
     def _media_part(
-        self,
-        path: str,
-        content: ImageContent | FileContent,
-        media_type: str | None,
-        name: str | None,
+        self, path: str, content: ImageContent | FileContent, media_type: str | None
     ) -> wire.GeminiPart | None:
         if content.data is not None and media_type is not None:
-            blob = wire.GeminiBlob(media_type, content.data, name if self._native else None)
-            return wire.GeminiPart(inline_data=blob)
+            return wire.GeminiPart(inline_data=wire.GeminiBlob(media_type, content.data))
         if content.data is not None:
             self._losses.refused(path, f"{NAME} requires the media type of the data")
             return None
-        uri = content.url
-        if uri is not None and not (self._quirks.fetches or self._native):
-            self._losses.refused(path, "this host does not fetch URLs; send the bytes")
-            return None
-        if uri is None and self._native:
-            uri = content.file_id
+        uri = self._uri(path, content)
         if uri is None:
-            self._losses.refused(path, "a file id of another upstream; send the bytes instead")
             return None
         media_type = media_type or _guess_type(uri)
         if media_type is None and isinstance(content, ImageContent):
@@ -172,23 +181,29 @@ class PartRenderer:
         if media_type != content.media_type:
             detail = f"{media_type}, guessed from the name"
             self._losses.adapted(f"{path}.media_type", detail)
-        file = wire.GeminiFileData(media_type, uri, name if self._native else None)
-        return wire.GeminiPart(file_data=file)
+        return wire.GeminiPart(file_data=wire.GeminiFileData(media_type, uri))
 
-    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
-        accepted = self._passthrough.accepts(content.origin)
-        own = accepted and content.encrypted is None and content.signature is not None
-        if own or (content.origin is None and self._native):
-            signature = content.signature if own else None
-            part = wire.GeminiPart(content.text, thought=True, thought_signature=signature)
-            return self._passthrough.part(part, content.extra, path)
+    def _uri(self, path: str, content: ImageContent | FileContent) -> str | None:
+        """The URI that the host can fetch; else the content is refused."""
+        if content.url is None:
+            self._losses.refused(path, "a file id of another upstream; send the bytes instead")
+        elif not self._quirks.fetches:
+            self._losses.refused(path, "this host does not fetch URLs; send the bytes")
+            return None
+        return content.url
+
+    def _reasoning(self, path: str, content: ReasoningContent) -> Raw | None:
+        accepted = content.origin in self._origins
+        if accepted and content.encrypted is None and content.signature is not None:
+            part = wire.GeminiPart(content.text, thought=True, thought_signature=content.signature)
+            return self._encode(part, content.extra, path)
         self._needs_mark = self._quirks.signed_calls
         foreign = content.origin is not None and not accepted
         whose = f"of {content.origin}" if foreign else "without a signature"
         self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
-    def _function_call(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def _function_call(self, path: str, content: CallContent) -> Raw | None:
         if content.provider_executed:
             self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
             return None
@@ -204,13 +219,13 @@ class PartRenderer:
         signature = self._call_signature(path, content)
         self._needs_mark = False
         part = wire.GeminiPart(function_call=call, thought_signature=signature)
-        return self._passthrough.part(part, content.extra, path)
+        return self._encode(part, content.extra, path)
 
     def _call_signature(self, path: str, call: CallContent) -> str | None:
         """The signature, if this API made it; else the mark that replaces it, which only the first
         call of a step needs.
         """
-        if call.signature is not None and self._passthrough.accepts(call.origin):
+        if call.signature is not None and call.origin in self._origins:
             return call.signature
         if call.signature is not None:
             self._needs_mark = self._quirks.signed_calls
@@ -223,7 +238,7 @@ class PartRenderer:
         return None
 
     def _function_response(self, path: str, content: ResultContent, role: str) -> Raw | None:
-        if role == "assistant" and not self._native:
+        if role == "assistant":
             self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
         self._drop_cache(content, path)
@@ -236,7 +251,7 @@ class PartRenderer:
         response = self._response(path, content)
         result = wire.GeminiFunctionResponse(_sent_id(content.id), name, response, parts or None)
         part = wire.GeminiPart(function_response=result)
-        return self._passthrough.part(part, content.extra, path)
+        return self._encode(part, content.extra, path)
 
     def _response(self, path: str, content: ResultContent) -> Raw:
         """The text of a result as an object: its own JSON if it is one, else under a key."""
@@ -251,14 +266,8 @@ class PartRenderer:
             if text and after_media:
                 detail = "its text is sent before its images and files"
                 self._losses.adapted(f"{path}.content", detail)
-            if isinstance(part, TextContent) and not self._native:
-                self._drop_cache(part, part_path)
-                report_dropped_extras(part.extra, part_path, self._losses, NAME)
-            elif isinstance(part, FileContent):
-                self._losses.adapted(part_path, "a plain text file is sent as text")
-            if not text and part != TextContent("") and not self._native:
-                self._losses.adapted(part_path, "empty text is left out")
-            texts += [text] if text or self._native else []
+            if self._keeps_text(part, text, part_path):
+                texts.append(text)
         if len(texts) > 1:
             self._losses.adapted(f"{path}.content", "its texts are joined")
         joined = "\n".join(texts)
@@ -267,11 +276,22 @@ class PartRenderer:
             return as_is
         return Raw(_json({"error" if content.is_error else "output": joined}))
 
-    def _result_text(self, part: TextContent | ImageContent | FileContent) -> str | None:
+    def _keeps_text(self, part: ResultPart, text: str, path: str) -> bool:
+        """Whether the text of a part of a result is sent."""
+        if isinstance(part, TextContent):
+            self._drop_cache(part, path)
+            report_dropped_extras(part.extra, path, self._losses, NAME)
+        else:
+            self._losses.adapted(path, "a plain text file is sent as text")
+        if not text and part != TextContent(""):
+            self._losses.adapted(path, "empty text is left out")
+        return bool(text)
+
+    def _result_text(self, part: ResultPart) -> str | None:
         """The text of a part of a result; None for images and files, except plain text."""
         if isinstance(part, TextContent):
             return part.text
-        if isinstance(part, FileContent) and part.media_type == _PLAIN_TEXT and not self._native:
+        if isinstance(part, FileContent) and part.media_type == _PLAIN_TEXT:
             return text_of_file(part)
         return None
 
@@ -284,11 +304,37 @@ class PartRenderer:
         return parts
 
     def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
-        return self._passthrough.opaque(content, path, role)
+        if content.origin in self._origins:
+            return content.raw
+        report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
+        return None
+
+
+def move_instructions(conversation: list[Turn], losses: Losses) -> list[Turn]:
+    """Moves late instructions into the next user turn, behind its function responses."""
+    out: list[Turn] = []
+    moved: list[LocatedContent] = []
+    for turn in conversation:
+        if turn.role in ("system", "developer"):
+            moved += instructions_as_user(turn, losses)
+            continue
+        if turn.role == "user" and moved:
+            turn = turn._replace(contents=after_results(turn.contents, moved))
+            moved = []
+        out.append(turn)
+    return [*out, Turn(moved[0].path, "user", moved)] if moved else out
 
 
 def _sent_id(id: str) -> str | None:
     return None if schema.is_generated_id(id) else id
+
+
+def file_type(file: FileContent) -> str | None:
+    """The media type of a file: its own, or guessed from its name, URL or data."""
+    media_type = file.media_type or _guess_type(file.filename) or _guess_type(file.url)
+    if media_type is None and file.data is not None and file.data.startswith(_PDF_BASE64):
+        return _MEDIA_TYPES["pdf"]
+    return media_type
 
 
 def _guess_type(name: str | None) -> str | None:
@@ -296,14 +342,3 @@ def _guess_type(name: str | None) -> str | None:
     if name is None:
         return None
     return _MEDIA_TYPES.get(name.partition("?")[0].rpartition(".")[2].lower())
-
-
-_RENDERERS: dict[type, Callable[..., Raw | None]] = {
-    TextContent: PartRenderer._text,
-    ImageContent: PartRenderer._image,
-    FileContent: PartRenderer._file,
-    ReasoningContent: PartRenderer._reasoning,
-    CallContent: PartRenderer._function_call,
-    ResultContent: PartRenderer._function_response,
-    OpaqueContent: PartRenderer._opaque,
-}

@@ -1,4 +1,4 @@
-"""Renders generationConfig: limits, thinking, output format, sampling."""
+"""Renders generationConfig for requests of other dialects."""
 
 from msgspec import Raw
 
@@ -34,57 +34,18 @@ _MAX_STOPS = 5
 
 
 def render_config(
-    request: Request, quirks: GeminiQuirks, losses: Losses, *, native: bool
+    request: Request, quirks: GeminiQuirks, losses: Losses
 ) -> schema.GenerationConfig | None:
     """Returns the generationConfig; None if nothing in it was requested."""
-    sampling = request.sampling
-    stop = request.stop
-    if not native and unsupported_stops(request):
+    config = common_config(request, quirks, losses)
+    if unsupported_stops(request):
         losses.adapted("stop", f"more than {_MAX_STOPS}: Weft itself cuts the answer at them")
-        stop = ()
-    config = schema.GenerationConfig(
-        sampling.temperature,
-        sampling.top_p,
-        sampling.top_k,
-        None if request.choices == 1 else request.choices,
-        request.max_output_tokens,
-        list(stop) or None,
-        seed=sampling.seed,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        response_logprobs=None if sampling.logprobs is None else True,
-        logprobs=sampling.logprobs or None,
-        thinking_config=_render_thinking(request.reasoning, quirks, losses, native=native),
-    )
-    if request.output.kind != "text":
-        _set_output(request, config, quirks, losses, native=native)
-    return None if config == schema.GenerationConfig() else config
-
-
-def unsupported_stops(request: Request) -> tuple[str, ...]:
-    """The stop sequences that Weft must apply itself: all, if there are too many."""
-    return request.stop if len(request.stop) > _MAX_STOPS else ()
-
-
-def _set_output(
-    request: Request,
-    config: schema.GenerationConfig,
-    quirks: GeminiQuirks,
-    losses: Losses,
-    *,
-    native: bool,
-) -> None:
+        config.stop_sequences = None
+    if request.reasoning is not None:
+        config.thinking_config = _render_thinking(request.reasoning, quirks, losses)
     output = request.output
-    config.response_mime_type = schema.JSON_TYPE
-    if output.kind == "json-schema" and isinstance(output.schema, Raw):
-        if quirks.json_schema:
-            config.response_json_schema = output.schema
-        else:
-            config.response_schema = SubsetRenderer(output.schema, "output.schema", losses).render()
-    elif output.kind == "json-schema":
-        losses.refused("output.schema", "is required")
-    if native:
-        return
+    if output.kind == "text":
+        return None if config == schema.GenerationConfig() else config
     if request.tools and not quirks.schema_with_tools:
         losses.refused("output", "this model does not accept tools together with JSON output")
     for key, value in (("name", output.name), ("description", output.description)):
@@ -92,36 +53,72 @@ def _set_output(
             losses.adapted(f"output.{key}", "left out: only the schema is sent")
     if output.strict is not None:
         losses.adapted("output.strict", f"left out: {NAME} always enforces the schema")
+    return config
+
+
+def unsupported_stops(request: Request) -> tuple[str, ...]:
+    """The stop sequences that Weft must apply itself: all, if there are too many."""
+    return request.stop if len(request.stop) > _MAX_STOPS else ()
+
+
+def common_config(
+    request: Request, quirks: GeminiQuirks, losses: Losses
+) -> schema.GenerationConfig:
+    """Returns the options that are rendered alike for requests of all dialects."""
+    sampling, output = request.sampling, request.output
+    config = schema.GenerationConfig(
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        None if request.choices == 1 else request.choices,
+        request.max_output_tokens,
+        list(request.stop) or None,
+        None if output.kind == "text" else schema.JSON_TYPE,
+        seed=sampling.seed,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        response_logprobs=None if sampling.logprobs is None else True,
+        logprobs=sampling.logprobs or None,
+    )
+    if output.kind == "json-schema":
+        if not isinstance(output.schema, Raw):
+            losses.refused("output.schema", "is required")
+        elif quirks.json_schema:
+            config.response_json_schema = output.schema
+        else:
+            config.response_schema = SubsetRenderer(output.schema, "output.schema", losses).render()
+    return config
+
+
+def thinking_config(options: ReasoningOptions) -> schema.ThinkingConfig:
+    """Returns the options as they are, without losses."""
+    return schema.ThinkingConfig(
+        None if options.summary is None else options.summary != "none",
+        _UNLIMITED if options.adaptive else options.budget_tokens,
+        None if options.effort is None else _LEVELS[options.effort],
+    )
 
 
 def _render_thinking(
-    options: ReasoningOptions | None, quirks: GeminiQuirks, losses: Losses, *, native: bool
+    options: ReasoningOptions, quirks: GeminiQuirks, losses: Losses
 ) -> schema.ThinkingConfig | None:
-    """The options of another dialect become a level or, on older models, a budget."""
-    if options is None:
-        return None
-    config = schema.ThinkingConfig()
-    if options.summary is not None:
-        config.include_thoughts = options.summary != "none"
-    if native:
-        config.thinking_budget = _UNLIMITED if options.adaptive else options.budget_tokens
-        config.thinking_level = None if options.effort is None else _LEVELS[options.effort]
-    else:
-        report_dropped_extras(options.extra, "reasoning", losses, NAME)
-        if options.summary in ("concise", "detailed") and options.effort != "none":
-            losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
-        effort, budget = options.effort, options.budget_tokens
-        if quirks.thinking == "budget":
-            config.thinking_budget = _budget(options, quirks, losses)
-        elif effort is not None:
-            config.thinking_level = level = _LEVELS[effort]
-            if level.lower() != effort:
-                losses.warned("reasoning.effort", f"{effort} is sent as thinkingLevel {level}")
-        elif budget is not None:
-            config.thinking_level = _LEVELS[effort_for_budget(budget)]
-        if quirks.thinking == "level" and budget is not None:
-            detail = f"sent as thinkingLevel {config.thinking_level}"
-            losses.adapted("reasoning.budget_tokens", detail)
+    """A level or, on older models, a budget."""
+    config = thinking_config(options)
+    report_dropped_extras(options.extra, "reasoning", losses, NAME)
+    if options.summary in ("concise", "detailed") and options.effort != "none":
+        losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
+    effort, budget = options.effort, options.budget_tokens
+    if quirks.thinking == "budget":
+        config.thinking_level = None
+        config.thinking_budget = _budget(options, quirks, losses)
+        return None if config == schema.ThinkingConfig() else config
+    config.thinking_budget = None
+    if budget is not None:
+        level = config.thinking_level or _LEVELS[effort_for_budget(budget)]
+        config.thinking_level = level
+        losses.adapted("reasoning.budget_tokens", f"sent as thinkingLevel {level}")
+    if effort is not None and _LEVELS[effort].lower() != effort:
+        losses.warned("reasoning.effort", f"{effort} is sent as thinkingLevel {_LEVELS[effort]}")
     return None if config == schema.ThinkingConfig() else config
 
 

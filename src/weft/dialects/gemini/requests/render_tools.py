@@ -1,4 +1,4 @@
-"""Renders tools and functionCallingConfig.
+"""Renders tools and functionCallingConfig for requests of other dialects.
 
 Of the hosted tools of other dialects, only those that this API has too are rendered, each with the
 options that it knows.
@@ -12,7 +12,6 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
-from weft.dialects.gemini.requests.passthrough import GeminiPassthrough
 from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests.codec import Losses
@@ -25,6 +24,7 @@ from weft.dialects.requests.tools import (
 )
 from weft.dialects.requests.unknown_fields import (
     ESSENTIAL_FOR_TOOLS,
+    encode_with_extra,
     report_missing_tool,
     report_unknown,
 )
@@ -37,21 +37,20 @@ _CLIENT_KINDS = ("function", "custom")
 _json = msgspec.json.Encoder().encode
 
 
+def tool_names(request: Request, losses: Losses) -> ToolNameMap:
+    """Vendor documentation: which names functions may have."""
+    return ToolNameMap(request, "a-zA-Z0-9_.:-", 128, losses, first="a-zA-Z_")
+
+
 class GeminiToolRenderer:
     """Renders the tools of one request. Consecutive functions share one entry of `tools`."""
 
     def __init__(
-        self,
-        request: Request,
-        context: Context,
-        losses: Losses,
-        names: ToolNameMap,
-        passthrough: GeminiPassthrough,
+        self, request: Request, context: Context, losses: Losses, names: ToolNameMap
     ) -> None:
         self._request = request
         self._losses = losses
         self._names = names
-        self._passthrough = passthrough
         self._quirks = quirks_of(context)
         self.entries: list[Raw] = []
         self.bridged: frozenset[str] = frozenset()
@@ -60,6 +59,8 @@ class GeminiToolRenderer:
         """Declarations that are not in an entry yet."""
         self._has_strict = False
         for index, tool in enumerate(request.tools):
+            if tool.cache is not None:
+                losses.warned(f"tools[{index}].cache", f"left out: {NAME} has no cache control")
             self._declare(tool, f"tools[{index}]")
         self._flush_functions()
 
@@ -76,13 +77,17 @@ class GeminiToolRenderer:
     # Tool choice
 
     def choice(self) -> schema.FunctionCallingConfig | None:
-        chosen, native = self._request.tool_choice, self._passthrough.native
-        if not native and not self.entries:
-            if chosen not in (None, ToolChoice()):
-                self._losses.warned("tool_choice", "left out: there are no tools")
-            if self._request.parallel_tool_calls is False:
-                self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
-            return None
+        if self.entries:
+            return self._render_choice(strict=self._has_strict)
+        if self._request.tool_choice not in (None, ToolChoice()):
+            self._losses.warned("tool_choice", "left out: there are no tools")
+        if self._request.parallel_tool_calls is False:
+            self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
+        return None
+
+    def _render_choice(self, *, strict: bool) -> schema.FunctionCallingConfig | None:
+        """`strict`: the schemas of all calls must be enforced."""
+        chosen = self._request.tool_choice
         if self._request.parallel_tool_calls is False:
             functions = [tool for tool in self._request.tools if tool.kind in _CLIENT_KINDS]
             several = len(functions) > 1 and (chosen is None or chosen.name is None)
@@ -92,7 +97,6 @@ class GeminiToolRenderer:
             else:
                 detail = "the model may make several calls at once"
                 self._losses.warned("parallel_tool_calls", detail)
-        strict = self._has_strict and not native
         if chosen is None:
             return schema.FunctionCallingConfig("VALIDATED") if strict else None
         if chosen.kind not in _CLIENT_KINDS:
@@ -113,11 +117,7 @@ class GeminiToolRenderer:
     # Functions
 
     def _declare(self, tool: Tool, path: str) -> None:
-        if tool.cache is not None:
-            self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
-        if (entry := self._passthrough.tool_entry(tool)) is not None:
-            self._add_entry(entry)
-        elif tool.kind == "function":
+        if tool.kind == "function":
             name = self._names.rename(tool.name, tool.namespace, path)
             function = schema.FunctionDeclaration(name, tool.description)
             if tool.strict:
@@ -125,7 +125,7 @@ class GeminiToolRenderer:
                 detail = "mode VALIDATED is used, which enforces the schemas of all calls"
                 self._losses.adapted(f"{path}.strict", detail)
             self._set_parameters(function, tool.parameters, path)
-            self._functions.append(self._passthrough.declaration(function, tool, path))
+            self._functions.append(self._encode(function, tool, path))
         elif tool.kind == "custom":
             self._losses.adapted(path, "its free text is passed as an object with the key input")
             self.bridged |= {tool.name}
@@ -138,6 +138,11 @@ class GeminiToolRenderer:
             _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
             report_missing_tool(tool, path, self._losses, NAME)
+
+    def _encode(self, declaration: schema.FunctionDeclaration, tool: Tool, path: str) -> Raw:
+        """Encodes the declaration of a function; its unknown fields are lost."""
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
+        return encode_with_extra(declaration, UNSET)
 
     def _set_parameters(
         self, declaration: schema.FunctionDeclaration, parameters: Json, path: str

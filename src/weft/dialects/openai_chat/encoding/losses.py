@@ -1,5 +1,7 @@
 """What of a part Chat Completions has no field for, and what is written in its place."""
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -82,10 +84,11 @@ class ChatLossReporter:
         """Reports a reasoning that is not the first of a body, if clients cannot tell it from the
         one before: they can by its signature if it has no text, else by details with that text.
         """
-        if text:
-            separate = self.same_dialect and _text_in_details(end.extra) == text
-        else:
-            separate = bool(end.signature or end.encrypted or end.redacted)
+        separate = not text and bool(end.signature or end.encrypted or end.redacted)
+        if text and self.same_dialect and isinstance(end.extra, Raw):
+            with suppress(ValueError):
+                details = [_read_detail(raw) for raw in _read_details(end.extra).reasoning_details]
+                separate = "".join(one.text or one.summary or "" for one in details) == text
         if not separate:
             self.joined(start)
 
@@ -188,14 +191,3 @@ class ChatLossReporter:
 def _on_one_line(raw: Raw) -> Raw:
     """Returns the same JSON without line ends, which would end the data of an event."""
     return Raw(msgspec.json.format(bytes(raw), indent=-1))
-
-
-def _text_in_details(extra: Json) -> str | None:
-    """Returns the text that the details of a reasoning repeat; None if there are none."""
-    if not isinstance(extra, Raw):
-        return None
-    try:
-        details = [_read_detail(raw) for raw in _read_details(extra).reasoning_details]
-    except ValueError:
-        return None
-    return "".join(one.text or one.summary or "" for one in details)

@@ -15,7 +15,7 @@ from weft.dialects.requests.codec import Parsed, SourcePaths
 from weft.dialects.requests.fields import check_body, fields_of, other_fields, read_object
 from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
 from weft.dialects.requests.passthrough import with_source
-from weft.dialects.requests.unknown_fields import collect, without_empty
+from weft.dialects.requests.unknown_fields import collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
@@ -33,7 +33,10 @@ def parse(data: bytes, context: Context) -> Parsed:
         parser.add(raw, f"messages[{number}]")
     if body.n is not None and body.n < 1:
         raise BadRequest("n", f"got {body.n}, expected at least 1")
-    limit = body.max_completion_tokens
+    limit, effort = body.max_completion_tokens, body.reasoning_effort
+    reasoning = ReasoningOptions(_EFFORTS[effort]) if effort in _EFFORTS else None
+    if effort is not None and reasoning is None:  # one host's own
+        reasoning = ReasoningOptions(extra=schema.to_raw({"reasoning_effort": effort}))
     extra = _extra(data, body)
     request = Request(
         body.model,
@@ -47,7 +50,7 @@ def parse(data: bytes, context: Context) -> Parsed:
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
         output=_output_format(body.response_format, extra),
         verbosity=body.verbosity,
-        reasoning=_reasoning_options(body.reasoning_effort),
+        reasoning=reasoning,
         choices=body.n or 1,
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
@@ -75,7 +78,7 @@ def _places(body: schema.ChatRequestBody) -> SourcePaths:
 
 def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
     """Returns the keys, and the values of known keys, that a canonical request has no field for."""
-    extra = fields_of(without_empty(other_fields(data, schema.ChatRequestBody)))
+    extra = schema.unknown_fields(data, schema.ChatRequestBody)
     if extra.get("modalities") == Raw(b'["text"]'):  # the default
         del extra["modalities"]
     options = schema.unless_null(fields_of(Raw(data)).get("stream_options", UNSET))
@@ -123,10 +126,3 @@ def _output_format(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
         schema.unless_null(output.schema),
         output.strict,
     )
-
-
-def _reasoning_options(effort: str | None) -> ReasoningOptions | None:
-    """Returns an unknown effort as `extra`: it is one host's own."""
-    if effort is None or effort in _EFFORTS:
-        return None if effort is None else ReasoningOptions(_EFFORTS[effort])
-    return ReasoningOptions(extra=schema.to_raw({"reasoning_effort": effort}))

@@ -9,12 +9,12 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.envelope import Envelope, restore_reasoning, unwrap
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.wire import NAME, read_extra_content
+from weft.dialects.openai_chat.wire import NAME, ChatReasoningState, read_extra_content
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.data_urls import parse_data_url
-from weft.dialects.requests.fields import fields_of, other_fields, read_object
+from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
-from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect, without_empty
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -68,7 +68,7 @@ class ChatMessageParser:
     def _input(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         body = read_object(raw, schema.ChatInputMessage, path)
         content = self._content(body.content, path, f"messages[{len(self.messages)}].content")
-        extra = without_empty(other_fields(raw, schema.ChatInputMessage))
+        extra = collect(schema.unknown_fields(raw, schema.ChatInputMessage))
         return Message(_ROLES[body.role], content, body.name, extra=extra), raw
 
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
@@ -76,7 +76,11 @@ class ChatMessageParser:
         contents: list[tuple[AnyContent, str]] = []
         key = "reasoning" if body.reasoning else "reasoning_details"
         key = "reasoning_content" if body.reasoning_content else key
-        contents += [(one, f"{path}.{key}") for one in self._reasoning(body, path)]
+        details = [
+            read_object(one, ChatReasoningState, f"{path}.reasoning_details[{number}]")
+            for number, one in enumerate(body.reasoning_details or ())
+        ]
+        contents += [(one, f"{path}.{key}") for one in self._reasoning(body, details)]
         if body.content:
             parts = self._parts(body.content, f"{path}.content")
             for number, part in enumerate(parts):
@@ -95,9 +99,8 @@ class ChatMessageParser:
         for number, (_, where) in enumerate(contents):
             self._places.add(f"messages[{len(self.messages)}].content[{number}]", where)
         content = tuple(one for one, _ in contents)
-        extra = without_empty(other_fields(raw, schema.ChatAssistantMessage))
+        extra = collect(schema.unknown_fields(raw, schema.ChatAssistantMessage))
         message = Message("assistant", content, body.name, extra=extra)
-        details = [read_object(one, schema.ChatDetailParam) for one in body.reasoning_details or ()]
         calls = [fields_of(one).get("extra_content") for one in body.tool_calls or ()]
         enveloped = any(map(_envelopes, details)) or any(map(_call_envelope, calls))
         return message, None if enveloped else raw  # no envelope may reach an upstream
@@ -119,7 +122,7 @@ class ChatMessageParser:
             extra=collect({} if complete else {"content": schema.to_raw(body.content)}),
         )
         return Message(
-            "tool", (result,), extra=without_empty(other_fields(raw, schema.ChatToolMessage))
+            "tool", (result,), extra=collect(schema.unknown_fields(raw, schema.ChatToolMessage))
         ), raw
 
     def _function(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
@@ -130,7 +133,7 @@ class ChatMessageParser:
         self._places.add(f"messages[{len(self.messages)}].content[0]", path)
         content = (TextContent(body.content),) if body.content else ()
         result = ResultContent(call.id if call else "", content, name=body.name)
-        extra = without_empty(other_fields(raw, schema.ChatFunctionMessage))
+        extra = collect(schema.unknown_fields(raw, schema.ChatFunctionMessage))
         return Message("tool", (result,), extra=extra), raw
 
     _PARSERS: ClassVar[
@@ -175,7 +178,7 @@ class ChatMessageParser:
         type = read_object(raw, schema.ChatTypeProbe, path).type
         if type not in (None, "function", "custom"):
             return OpaqueContent(self._origin, f"{UNKNOWN_CALL}{type}", raw)
-        extra = fields_of(without_empty(other_fields(raw, schema.ChatFunctionCallParam, "custom")))
+        extra = schema.unknown_fields(raw, schema.ChatFunctionCallParam, "custom")
         envelope = _call_envelope(extra.get("extra_content"))
         if envelope is not None:
             del extra["extra_content"]
@@ -195,13 +198,10 @@ class ChatMessageParser:
             extra=collect(extra),
         )
 
-    def _reasoning(self, body: schema.ChatAssistantMessage, path: str) -> list[ReasoningContent]:
+    def _reasoning(
+        self, body: schema.ChatAssistantMessage, details: list[ChatReasoningState]
+    ) -> list[ReasoningContent]:
         """Parses the reasoning of a message: one, or one for each envelope in it."""
-        raws = body.reasoning_details or []
-        details = [
-            read_object(raw, schema.ChatDetailParam, f"{path}.reasoning_details[{number}]")
-            for number, raw in enumerate(raws)
-        ]
         text = body.reasoning_content or body.reasoning
         if not text and not details:
             return []
@@ -209,6 +209,7 @@ class ChatMessageParser:
         envelopes = [envelope for one in details for envelope in _envelopes(one)]
         if envelopes:
             return [restore_reasoning(envelope, text, "raw") for envelope in envelopes]
+        raws = body.reasoning_details
         reasoning = ReasoningContent(
             text,
             signature=next((one.signature for one in details if one.signature), None),
@@ -222,7 +223,7 @@ class ChatMessageParser:
 # Envelopes: signatures of other dialects that Weft gave to the client, see `dialects/envelope.py`
 
 
-def _envelopes(detail: schema.ChatDetailParam) -> list[Envelope]:
+def _envelopes(detail: ChatReasoningState) -> list[Envelope]:
     found = (unwrap(text) for text in (detail.signature, detail.data))
     return [envelope for envelope in found if envelope]
 
@@ -242,7 +243,7 @@ def _call_envelope(extra_content: Raw | None) -> Envelope | None:
 def _text(raw: Raw, path: str) -> AnyContent:
     part = read_object(raw, schema.ChatTextPart, path)
     extra = keep_breakpoint(
-        without_empty(other_fields(raw, schema.ChatTextPart)), part.prompt_cache_breakpoint
+        collect(schema.unknown_fields(raw, schema.ChatTextPart)), part.prompt_cache_breakpoint
     )
     return TextContent(
         part.text, cache=cache_of_breakpoint(part.prompt_cache_breakpoint), extra=extra
@@ -251,14 +252,16 @@ def _text(raw: Raw, path: str) -> AnyContent:
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
     part = read_object(raw, schema.ChatRefusalPart, path)
-    extra = without_empty(other_fields(raw, schema.ChatRefusalPart))
+    extra = collect(schema.unknown_fields(raw, schema.ChatRefusalPart))
     return TextContent(part.refusal, refusal=True, extra=extra)
 
 
 def _image(raw: Raw, path: str) -> AnyContent:
     part = read_object(raw, schema.ChatImagePart, path)
     data = parse_data_url(part.image_url.url)
-    extra = schema.unknown_fields(raw, schema.ChatImagePart, "image_url", schema.ChatImageUrl)
+    extra = schema.nested_unknown_fields(
+        raw, schema.ChatImagePart, "image_url", schema.ChatImageUrl
+    )
     return ImageContent(
         media_type=data.media_type if data else None,
         data=data.data if data else None,
@@ -272,7 +275,9 @@ def _image(raw: Raw, path: str) -> AnyContent:
 def _audio(raw: Raw, path: str) -> AnyContent:
     part = read_object(raw, schema.ChatAudioPart, path)
     audio = part.input_audio
-    extra = schema.unknown_fields(raw, schema.ChatAudioPart, "input_audio", schema.ChatInputAudio)
+    extra = schema.nested_unknown_fields(
+        raw, schema.ChatAudioPart, "input_audio", schema.ChatInputAudio
+    )
     return FileContent(
         _MEDIA_TYPES.get(audio.format, f"audio/{audio.format}"),
         audio.data,
@@ -287,7 +292,7 @@ def _file(raw: Raw, path: str) -> AnyContent:
     if file.file_data is None and file.file_id is None:
         raise BadRequest(f"{path}.file", "expected `file_data` or `file_id`")
     data = parse_data_url(file.file_data or "")
-    extra = schema.unknown_fields(raw, schema.ChatFilePart, "file", schema.ChatFileData)
+    extra = schema.nested_unknown_fields(raw, schema.ChatFilePart, "file", schema.ChatFileData)
     return FileContent(
         data.media_type if data else None,
         data.data if data else file.file_data,

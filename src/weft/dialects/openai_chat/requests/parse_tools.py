@@ -44,13 +44,13 @@ def _tool(raw: Raw, path: str) -> Tool:
     type = read_object(raw, schema.ChatTypeProbe, path).type
     if type == "function":
         function = read_object(raw, schema.ChatFunctionTool, path).function
-        extra = schema.unknown_fields(
+        extra = schema.nested_unknown_fields(
             raw, schema.ChatFunctionTool, "function", schema.ChatFunctionDefinition
         )
         return _function_tool(function, extra)
     if type == "custom":
         custom = read_object(raw, schema.ChatCustomTool, path).custom
-        extra = schema.unknown_fields(
+        extra = schema.nested_unknown_fields(
             raw, schema.ChatCustomTool, "custom", schema.ChatCustomDefinition
         )
         return Tool(custom.name, "custom", custom.description, raw=raw, origin=NAME, extra=extra)

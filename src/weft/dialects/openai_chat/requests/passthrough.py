@@ -12,12 +12,11 @@ from weft.context import Context
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.options import RENDERED_FROM
-from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.openai_chat.wire import NAME, ChatReasoningState
 from weft.dialects.requests.codec import accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import Turn
-from weft.dialects.requests.two_roles import source_bytes, unknown_role_message
+from weft.dialects.requests.turns import Turn, source_bytes, unknown_role_message
 from weft.parts import Json
 from weft.request import CallContent, OpaqueContent, ReasoningContent, Request
 
@@ -80,9 +79,9 @@ class ChatPassthrough:
         details = self.extra(reasoning.extra).get("reasoning_details")
         if details is not None:
             return msgspec.json.decode(details, type=list[Raw])
-        detail = schema.ChatDetailParam("reasoning.encrypted", data=reasoning.encrypted)
+        detail = ChatReasoningState("reasoning.encrypted", data=reasoning.encrypted)
         if reasoning.signature is not None:
-            detail = schema.ChatDetailParam("reasoning.text", reasoning.text)
+            detail = ChatReasoningState("reasoning.text", reasoning.text)
             detail.signature = reasoning.signature
         elif reasoning.encrypted is None:
             return []

@@ -5,7 +5,9 @@ turns: each result is a message of its own, right after the calls, and what a re
 text follows in a user message.
 """
 
+from collections.abc import Callable, Mapping
 from itertools import groupby
+from typing import ClassVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -24,6 +26,7 @@ from weft.dialects.requests.openai_family import BREAKPOINT_KEY, OpenAIFamilyOpt
 from weft.dialects.requests.tools import arguments_object
 from weft.dialects.requests.turns import (
     LocatedContent,
+    Speaker,
     Turn,
     merge_neighbours,
     message_turns,
@@ -111,18 +114,17 @@ class _ChatMessageRenderer:
             self._family.report_extras(message.content, path)
 
     def render(self, turn: Turn) -> list[Raw]:
-        if turn.role == "assistant":
-            return self._assistant(turn)
-        if turn.role == "user":
-            return self._user(turn)
+        return self._RENDERERS[turn.role](self, turn)
+
+    def _instructions(self, turn: Turn) -> list[Raw]:
         role: str = turn.role
         if role == "developer" and not self._quirks.developer_role:
             role = "system"
             detail = "sent as system: the host does not know the role"
             self._losses.adapted(f"{turn.path}.role", detail)
-        for placed in turn.contents:
-            if not isinstance(placed.content, TextContent):
-                self._losses.refused(placed.path, f"instructions must be text on {NAME}")
+        for located in turn.contents:
+            if not isinstance(located.content, TextContent):
+                self._losses.refused(located.path, f"instructions must be text on {NAME}")
         content = self._content(turn.contents)
         return [self._message(turn, schema.ChatInputMessage(role, content, turn.name))]
 
@@ -136,11 +138,11 @@ class _ChatMessageRenderer:
         messages: list[Raw] = []
         moved: list[Raw] = []
         rest: list[LocatedContent] = []
-        for placed in turn.contents:
-            if isinstance(placed.content, ResultContent):
-                messages.append(self._result(placed.path, placed.content, turn, moved))
+        for located in turn.contents:
+            if isinstance(located.content, ResultContent):
+                messages.append(self._result(located.path, located.content, turn, moved))
             else:
-                rest.append(placed)
+                rest.append(located)
         content = [*moved, *self._parts(rest)] if moved else self._content(rest)
         empty = self._same_dialect and turn.message is not None and turn.message.role == "user"
         if content or empty or (rest and not messages):
@@ -153,12 +155,12 @@ class _ChatMessageRenderer:
         texts: list[LocatedContent] = []
         before = len(moved)
         for number, content in enumerate(result.content):
-            placed = LocatedContent(f"{path}.content[{number}]", content)
+            located = LocatedContent(f"{path}.content[{number}]", content)
             if isinstance(content, TextContent):
-                texts.append(placed)
+                texts.append(located)
             else:
-                self._losses.adapted(placed.path, "moved to a user message after the results")
-                part = self._part(placed)
+                self._losses.adapted(located.path, "moved to a user message after the results")
+                part = self._part(located)
                 moved += [part] if part is not None else []
         if len(moved) > before:
             texts.append(LocatedContent(path, TextContent(_MOVED)))
@@ -181,31 +183,38 @@ class _ChatMessageRenderer:
         message = schema.ChatAssistantMessage("assistant", name=turn.name)
         texts: list[LocatedContent] = []
         calls: list[Raw] = []
-        for placed in turn.contents:
-            match placed.content:
+        for located in turn.contents:
+            match located.content:
                 case CallContent() as call:
-                    calls += self._call(placed.path, call)
+                    calls += self._call(located.path, call)
                 case ResultContent():
-                    self._losses.warned(placed.path, f"dropped: {NAME} has no hosted results")
+                    self._losses.warned(located.path, f"dropped: {NAME} has no hosted results")
                 case ReasoningContent() as reasoning:
-                    self._add_reasoning(placed.path, reasoning, message)
+                    self._add_reasoning(located.path, reasoning, message)
                 case ImageContent() | FileContent():
                     detail = f"files of the assistant are not available on {NAME}; move them"
-                    self._losses.refused(placed.path, f"{detail} to a user message")
+                    self._losses.refused(located.path, f"{detail} to a user message")
                 case OpaqueContent() as opaque if not self._passthrough.knows(opaque):
-                    report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=True)
+                    report_unsupported_item(opaque, located.path, self._losses, NAME, ours=True)
                 case OpaqueContent(kind=kind, raw=raw) if kind.startswith(UNKNOWN_CALL):
                     calls.append(raw)
                 case _:
-                    texts.append(placed)
+                    texts.append(located)
                     if calls:
-                        self._losses.adapted(placed.path, "moved before the calls of its message")
+                        self._losses.adapted(located.path, "moved before the calls of its message")
         message.tool_calls = calls or None
         self._add_texts(message, texts)
         empty = schema.ChatAssistantMessage("assistant", None, turn.name)
         if message == empty and not self._same_dialect:
             return []
         return [self._message(turn, message)]
+
+    _RENDERERS: ClassVar[Mapping[Speaker, Callable[["_ChatMessageRenderer", Turn], list[Raw]]]] = {
+        "system": _instructions,
+        "developer": _instructions,
+        "user": _user,
+        "assistant": _assistant,
+    }
 
     def _add_texts(self, message: schema.ChatAssistantMessage, texts: list[LocatedContent]) -> None:
         refusals = [
@@ -284,46 +293,46 @@ class _ChatMessageRenderer:
         if self._same_dialect:
             plain = len(texts) == 1 and texts[0].cache is None and not fields_of(texts[0].extra)
             return texts[0].text if plain else self._parts(contents)
-        for placed, text in zip(contents, texts, strict=True):
+        for located, text in zip(contents, texts, strict=True):
             if text.cache is not None:
-                path = self._family.breakpoint_path(placed.path)
+                path = self._family.breakpoint_path(located.path)
                 self._losses.warned(f"{path}.cache", "dropped: a string has no cache breakpoint")
             if self._family.in_family and BREAKPOINT_KEY in fields_of(text.extra):
-                self._losses.dropped(f"{placed.path}.{BREAKPOINT_KEY}", NAME)
+                self._losses.dropped(f"{located.path}.{BREAKPOINT_KEY}", NAME)
         self._report_joined(contents)
         return between.join(_texts(contents))
 
     def _report_joined(self, contents: list[LocatedContent]) -> None:
         if len(_texts(contents)) > 1:
-            for placed in contents:
-                if _texts([placed]):
-                    self._losses.adapted(placed.path, "joined with the other texts of its message")
+            for located in contents:
+                if _texts([located]):
+                    self._losses.adapted(located.path, "joined with the other texts of its message")
 
     def _parts(self, contents: list[LocatedContent]) -> list[Raw]:
-        parts = [self._part(placed) for placed in contents]
+        parts = [self._part(located) for located in contents]
         return [part for part in parts if part is not None]
 
-    def _part(self, placed: LocatedContent) -> Raw | None:
-        match placed.content:
+    def _part(self, located: LocatedContent) -> Raw | None:
+        match located.content:
             case TextContent(refusal=True) as refusal:
                 return self._passthrough.with_extra(
                     schema.ChatRefusalPart(refusal.text), refusal.extra
                 )
             case TextContent() as text:
-                mark = self._family.breakpoint(text, placed.path)
+                mark = self._family.breakpoint(text, located.path)
                 return self._passthrough.with_extra(
                     schema.ChatTextPart(text.text, mark), text.extra
                 )
             case ImageContent() as image:
-                return self._image(placed.path, image)
+                return self._image(located.path, image)
             case FileContent() as file:
-                return self._file(placed.path, file)
+                return self._file(located.path, file)
             case OpaqueContent() as opaque if self._passthrough.knows(opaque):
                 return opaque.raw
             case OpaqueContent() as opaque:
-                report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=False)
+                report_unsupported_item(opaque, located.path, self._losses, NAME, ours=False)
             case other:
-                self._losses.refused(placed.path, f"{type(other).__name__} is not allowed here")
+                self._losses.refused(located.path, f"{type(other).__name__} is not allowed here")
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:

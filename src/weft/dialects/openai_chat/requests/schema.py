@@ -1,6 +1,8 @@
 """The shapes of a Chat Completions request body, as it is parsed and as it is rendered.
 
-What passes through unread is `Raw`. A rendered shape leaves out fields that hold their default.
+Responses are read leniently (`wire.py`), requests strictly: a field that is required here and
+missing is the client's fault, and named in the error. What passes through unread is `Raw`. A
+rendered shape leaves out fields that hold their default.
 """
 
 import msgspec
@@ -142,16 +144,6 @@ class ChatFunctionMessage(ChatParam):
     name: str
 
 
-class ChatDetailParam(ChatParam):
-    """One entry of `reasoning_details`, as far as a request needs it."""
-
-    type: str | None = None
-    text: str | None = None
-    summary: str | None = None
-    data: str | None = None
-    signature: str | None = None
-
-
 # Tools
 
 
@@ -266,11 +258,18 @@ class ChatRequestBody(ChatParam, kw_only=True):
     service_tier: str | None = None
 
 
-def unknown_fields(raw: Raw, outer: type[ChatParam], key: str, inner: type[ChatParam]) -> Json:
-    """Returns the fields of an object, and of the object under `key` in it, that no shape has."""
-    fields = fields_of(without_empty(other_fields(raw, outer)))
-    inside = without_empty(other_fields(fields_of(raw)[key], inner))
-    return collect({**fields, key: inside} if isinstance(inside, Raw) else fields)
+def unknown_fields(raw: bytes | Raw, shape: type[ChatParam], *handled: str) -> dict[str, Raw]:
+    """Returns the fields of an object that its shape does not have; those that are empty say
+    nothing."""
+    return fields_of(without_empty(other_fields(raw, shape, *handled)))
+
+
+def nested_unknown_fields(
+    raw: Raw, shape: type[ChatParam], key: str, inner: type[ChatParam]
+) -> Json:
+    """Returns the unknown fields of an object, and under `key` those of the object in it."""
+    inside = unknown_fields(fields_of(raw)[key], inner)
+    return collect(unknown_fields(raw, shape), {key: to_raw(inside)} if inside else {})
 
 
 def unless_null(raw: Json) -> Json:

@@ -1,10 +1,9 @@
 """The state of one choice while its stream is validated: its message, its calls and its end."""
 
-from weft.dialects.rules import JsonValue
+from weft.dialects.openai_chat.wire import OFFICIAL_FINISH_REASONS
 from weft.dialects.validation.reporter import JsonObject, Reporter, json_type
 from weft.dialects.validation.untyped import count, elements, fields, parse_json, shown, text
 
-FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 CUT_REASONS = frozenset({"length", "content_filter"})
 """Finish reasons after which the arguments of a call may be incomplete."""
 
@@ -59,13 +58,23 @@ class ChatChoiceState:
             detail = f"{self} has {found} as delta; expected an object, even if it is empty"
             self._report("delta-missing", self, detail)
         self._check_delta(fields(choice.get("delta")))
-        self._check_logprobs(choice.get("logprobs"))
+        logprobs = choice.get("logprobs")
+        lists = [fields(logprobs).get(key) for key in ("content", "refusal")]
+        arrays = all(one is None or isinstance(one, list) for one in lists)
+        if logprobs is not None and not (isinstance(logprobs, dict) and arrays):
+            detail = f"{self} has {shown(logprobs)} as logprobs"
+            expected = "expected null, or an object whose content and refusal are arrays"
+            self._report("logprobs-shape", self, f"{detail}; {expected}")
         reason = text(choice.get("finish_reason"))
         if reason:
             self._check_finish_reason(reason)
-        elif not has_usage and self._chunks and _is_empty(choice):
-            detail = f"{self} has an empty delta; expected no such chunk"
-            self._report("empty-delta", self, detail)
+        elif not has_usage and self._chunks:
+            delta = fields(choice.get("delta"))
+            values = [value for key, value in delta.items() if key != "role"]
+            values += [value for key, value in choice.items() if key not in ("index", "delta")]
+            if all(value in (None, "", [], {}) for value in values):
+                detail = f"{self} has an empty delta; expected no such chunk"
+                self._report("empty-delta", self, detail)
         self._chunks += 1
 
     def end(self, where: str) -> None:
@@ -113,18 +122,6 @@ class ChatChoiceState:
         if self._finish_at is not None:
             detail = f"{what} of {self} came after its finish_reason at event {self._finish_at}"
             self._report("after-finish", self, f"{detail}; expected nothing more")
-
-    def _check_logprobs(self, logprobs: JsonValue) -> None:
-        if logprobs is None:
-            return
-        lists = [fields(logprobs).get(key) for key in ("content", "refusal")]
-        valid = isinstance(logprobs, dict) and all(
-            one is None or isinstance(one, list) for one in lists
-        )
-        if not valid:
-            detail = f"{self} has {shown(logprobs)} as logprobs"
-            expected = "expected null, or an object whose content and refusal are arrays"
-            self._report("logprobs-shape", self, f"{detail}; {expected}")
 
     # Calls
 
@@ -202,7 +199,7 @@ class ChatChoiceState:
             self._report("finish-repeated", self, f"{detail}{self._finish_at}; expected it once")
             return
         self._finish_at = self._report.at
-        if reason not in FINISH_REASONS:
+        if reason not in OFFICIAL_FINISH_REASONS:
             detail = f"{self} has finish_reason {shown(reason)}; expected stop, length, "
             self._report("finish-unknown", self, f"{detail}tool_calls or content_filter")
         if reason == "tool_calls" and not self._calls and "function_call" not in self._fields:
@@ -211,24 +208,12 @@ class ChatChoiceState:
         if reason == "stop" and self._calls:
             detail = f"{self} has finish_reason stop after {len(self._calls)} calls"
             self._report("stop-with-calls", self, f"{detail}; expected tool_calls")
-        for call in self._calls if reason not in CUT_REASONS else ():
+        for call in self._calls:
+            if call.type == "custom" or reason in CUT_REASONS:
+                continue
             params = "".join(call.params)
-            if call.type != "custom" and not _is_json(params):
+            try:
+                parse_json(params)
+            except ValueError:
                 detail = f"arguments of {call} are {shown(params)}; expected JSON"
                 self._report("call-arguments-invalid", call, detail)
-
-
-def _is_empty(choice: JsonObject) -> bool:
-    """Whether a choice holds nothing but its role and its index."""
-    delta = fields(choice.get("delta"))
-    values = [value for key, value in delta.items() if key != "role"]
-    values += [value for key, value in choice.items() if key not in ("index", "delta")]
-    return all(value in (None, "", [], {}) for value in values)
-
-
-def _is_json(params: str) -> bool:
-    try:
-        parse_json(params)
-    except ValueError:
-        return False
-    return True

@@ -11,7 +11,7 @@ Encrypted content at `added` is provisional. An item that has some there is hand
 column. Raw reasoning takes the place of part 0 if there was no summary.
 """
 
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.envelope import unwrap, unwrap_reasoning_end
 from weft.dialects.openai_responses import wire
@@ -25,7 +25,7 @@ from weft.dialects.openai_responses.decoding.state import DecoderState, EventHan
 from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
+from weft.parts import Json, ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
 
 SUMMARY, RAW = "summary", "raw"
 
@@ -155,20 +155,12 @@ def end_reasoning(
 ) -> None:
     """Ends the reasoning of an item. The last end carries the encrypted content."""
     ending = _open_parts(item)
-    for part in ending[:-1]:
-        _conclude(state, part, whole=whole)
-    for part in ending[-1:]:
-        part.stage = PartStage.CONCLUDED
-        if whole:
-            state.flush_surrogate(ReasoningDelta, part.id)
-        end = ReasoningEnd(
-            part.id,
-            encrypted=encrypted,
-            origin=(state.context.origin or NAME) if encrypted else None,
-            whole=part.full_text if whole else None,
-            extra=unmapped_extra(raw, _MAPPED_FIELDS),
-        )
-        state.out.append(unwrap_reasoning_end(end))
+    for part in ending:
+        if part is ending[-1]:
+            extra = unmapped_extra(raw, _MAPPED_FIELDS)
+            _conclude(state, part, encrypted, extra, whole=whole)
+        else:
+            _conclude(state, part, whole=whole)
 
 
 def _open_parts(item: DecodedItem) -> list[DecodedPart]:
@@ -176,11 +168,25 @@ def _open_parts(item: DecodedItem) -> list[DecodedPart]:
     return [part for part in parts if part.stage is not PartStage.CONCLUDED]
 
 
-def _conclude(state: DecoderState, part: DecodedPart, *, whole: bool = True) -> None:
+def _conclude(
+    state: DecoderState,
+    part: DecodedPart,
+    encrypted: str | None = None,
+    extra: Json = UNSET,
+    *,
+    whole: bool = True,
+) -> None:
     part.stage = PartStage.CONCLUDED
     if whole:
         state.flush_surrogate(ReasoningDelta, part.id)
-    state.out.append(ReasoningEnd(part.id, whole=part.full_text if whole else None))
+    end = ReasoningEnd(
+        part.id,
+        encrypted=encrypted,
+        origin=(state.context.origin or NAME) if encrypted else None,
+        whole=part.full_text if whole else None,
+        extra=extra,
+    )
+    state.out.append(unwrap_reasoning_end(end))
 
 
 ITEMS = {"reasoning": ItemHandlers(done, added, announceable=True)}

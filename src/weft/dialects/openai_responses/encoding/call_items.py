@@ -17,16 +17,13 @@ from weft.dialects.openai_responses.encoding.call_kinds import (
     StreamedParams,
     result_keys,
 )
-from weft.dialects.openai_responses.encoding.items import (
-    ClosePolicy,
+from weft.dialects.openai_responses.encoding.events import (
     DeltaPrefix,
     EventWriter,
-    ItemSlot,
-    OutputItem,
     SentEvents,
     delta_prefix,
 )
-from weft.dialects.openai_responses.extra import without_identity
+from weft.dialects.openai_responses.encoding.items import ClosePolicy, ItemSlot, OutputItem
 from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
@@ -166,9 +163,17 @@ class CallItem(OutputItem):
         if text is not None and parse_object(part.params) is None:  # cut inside the streamed text
             params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
+        labels: dict[str, object] = {
+            "namespace": part.namespace,
+            "server_label": part.server_label or "",
+            "approval_request_id": part.approval_request_id,
+        }
+        labels = {key: labels[key] for key in self.kind.labels}
+        if part.caller is not None:
+            labels["caller"] = {"type": "program", "caller_id": part.caller}
         self.fields = (
             _without_kept(params_fields, item_fields, self.kind.streamed)
-            | _call_labels(part, self.kind)
+            | {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
             | item_fields
         )
 
@@ -219,7 +224,7 @@ class CallResultItem(OutputItem):
         super().__init__(slot)
         self.call_id = call_id
         self.type = type
-        self.fields = {**RESULT_ITEMS.get(type, ("", {}))[1], **without_identity(item_fields)}
+        self.fields = {**RESULT_ITEMS.get(type, ("", {}))[1], **item_fields}
         self.emitted: list[wire.CommandOutputDelta] = []
         self.open = 1
 
@@ -258,7 +263,7 @@ class CallResultItem(OutputItem):
             key = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"
             events.write(name, (self.index, index), self.locator, key, _json([output]))
-        self.fields = result_keys("output")({}, part.result) | without_identity(item_fields)
+        self.fields = result_keys("output")({}, part.result) | item_fields
 
 
 def _appended(before: str | None, now: str | None) -> str | None:
@@ -276,20 +281,6 @@ def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams 
     else:
         kept = fields.keys() - ({"actions"} if "action" in item_fields else set())
     return {key: value for key, value in fields.items() if key in kept}
-
-
-def _call_labels(part: ToolCall, kind: CallKind) -> Fields:
-    """Returns the fields of a call besides its params."""
-    labels: dict[str, object] = {}
-    if kind.type in ("function_call", "custom_tool_call"):
-        labels["namespace"] = part.namespace
-    if part.caller is not None:
-        labels["caller"] = {"type": "program", "caller_id": part.caller}
-    if kind.type in ("mcp_call", "mcp_approval_request"):
-        labels["server_label"] = part.server_label or ""
-    if kind.type == "mcp_call":
-        labels["approval_request_id"] = part.approval_request_id
-    return {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
 
 
 class _CommandOutputs(msgspec.Struct):

@@ -62,6 +62,9 @@ class CallKind(NamedTuple):
     keys: frozenset[str] = frozenset(("status",))
     """Which of `status`, `call_id` and `name` the item has."""
 
+    labels: tuple[str, ...] = ()
+    """Which of `namespace`, `server_label` and `approval_request_id` the item has, if known."""
+
     placeholders: Fields = _NO_FIELDS
     """The values of fields that are not known at `added`."""
 
@@ -192,6 +195,7 @@ FUNCTION = CallKind(
     _under_key("arguments"),
     StreamedParams("response.function_call_arguments", "arguments"),
     _WITH_NAME,
+    ("namespace",),
     {"arguments": _EMPTY_TEXT},
 )
 CUSTOM = CallKind(
@@ -200,6 +204,7 @@ CUSTOM = CallKind(
     _under_key("input"),
     StreamedParams("response.custom_tool_call_input", "input"),
     _WITH_NAME,
+    ("namespace",),
     {"input": _EMPTY_TEXT},
 )
 _WEB_SEARCH = CallKind(
@@ -225,6 +230,7 @@ _MCP = CallKind(
     _under_key("arguments"),
     StreamedParams("response.mcp_call_arguments", "arguments"),
     frozenset(("status", "name")),
+    ("server_label", "approval_request_id"),
     {"server_label": _EMPTY_TEXT, "arguments": _EMPTY_TEXT},
     ProgressEvents("in_progress", "", "completed", "failed"),
     _mcp_result,
@@ -257,6 +263,7 @@ CALL_KINDS: dict[str, CallKind] = {
         "mcpr",
         _under_key("arguments"),
         keys=frozenset(("name",)),
+        labels=("server_label",),
         placeholders={"server_label": _EMPTY_TEXT, "arguments": _EMPTY_TEXT},
     ),
     "apply_patch_call": CallKind(
@@ -265,7 +272,7 @@ CALL_KINDS: dict[str, CallKind] = {
         _as_fields,
         StreamedParams("response.apply_patch_call_operation_diff", "diff", ("operation", "diff")),
         _WITH_CALL_ID,
-        {"operation": _EMPTY_OBJECT},
+        placeholders={"operation": _EMPTY_OBJECT},
     ),
     "computer_call": CallKind(
         "computer_call",

@@ -77,29 +77,26 @@ class CallWriter:
         self._failed = False
         """Whether an error ended the content."""
 
-    def _kind(self, part: ToolParamsStart | ToolCall) -> CallKind | None:
-        """Returns how a call is written; None if there is no item for it."""
-        if part.provider_executed:
-            kind = provider_call_kind(part.kind, part.name)
-            if kind in (FUNCTION, CUSTOM) and not self._items.is_native:
-                kind = None  # a client would execute it again
-        elif part.format == "text":
-            kind = CUSTOM
-        else:
-            kind = CALL_KINDS[part.kind] if part.kind in CLIENT_CALL_KINDS else FUNCTION
-        if kind is None:
-            self._items.not_carried("tool-call", f"no item type for provider-executed {part.kind}")
-        elif kind.loss is not None:
-            self._items.not_carried("tool-call", kind.loss)
-        elif part.provider_executed and kind in (FUNCTION, CUSTOM):
-            self._items.not_carried(
-                "tool-call", "the item does not say that the provider executed it"
-            )
-        return kind
-
     def _create_item(self, part: ToolParamsStart | ToolCall) -> CallItem | None:
-        """Creates the item of a call; `_announce_item` writes it."""
-        kind = self._kind(part)
+        """Creates the item of a call; `_announce_item` writes it. Returns None if there is no item
+        type for the call.
+        """
+        kind: CallKind | None
+        loss: str | None = None
+        if not part.provider_executed:
+            kind = CALL_KINDS[part.kind] if part.kind in CLIENT_CALL_KINDS else FUNCTION
+            kind = CUSTOM if part.format == "text" else kind
+        else:
+            kind = provider_call_kind(part.kind, part.name)
+            if kind is None or (kind in (FUNCTION, CUSTOM) and not self._items.is_native):
+                # A client would execute a function call again.
+                kind, loss = None, f"no item type for provider-executed {part.kind}"
+            elif kind in (FUNCTION, CUSTOM):
+                loss = "the item does not say that the provider executed it"
+            else:
+                loss = kind.loss
+        if loss is not None:
+            self._items.not_carried("tool-call", loss)
         self._calls[part.id] = item = None
         if kind is not None:
             envelope = None if part.provider_executed else wrap_call_signature(part, self.model)
@@ -107,8 +104,7 @@ class CallWriter:
                 self._signed.add(part.id)
                 self._items.write_signature(envelope)
             slot = self._items.allocate(part.item_id, kind.id_prefix)
-            known_fields = without_identity(self._items.item_extra(part.extra).item)
-            item = CallItem(slot, part, kind, known_fields)
+            item = CallItem(slot, part, kind, self._items.item_fields(part.extra))
             self._calls[part.id] = item
             self._items.register(item)
         return item
@@ -160,14 +156,22 @@ class CallWriter:
             self._end_params(item)
 
     def tool_call(self, part: ToolCall) -> None:
+        item = self._calls.get(part.id)
         if self._failed:  # only the last snapshot shows what was received of a cut call
-            interrupted = self._calls.get(part.id)
-            if interrupted is not None:
-                interrupted.take_call(
-                    part, without_identity(self._items.item_extra(part.extra).item)
-                )
+            if item is not None:
+                item.take_call(part, self._items.item_fields(part.extra))
             return
-        item = self._calls[part.id] if part.id in self._calls else self._announce_whole_call(part)
+        if part.id not in self._calls:  # it came whole
+            if not part.name or part.invalid == "stream-failed":
+                reason = "the call has no name, or was cut off before it was announced"
+                self._items.not_carried(part.type, reason)
+                return
+            item = self._create_item(part)
+            if item is not None:
+                self._announce_item(item, part.params)
+                if part.params:
+                    item.write_delta(self._items.events, part.params)
+                item.write_done(self._items.events, part.params)
         if item is not None and not self._holds(item, part):
             self._finish_call(item, part)
             self._write_waiting()
@@ -259,67 +263,50 @@ class CallWriter:
     def _finish_call(self, item: CallItem, part: ToolCall) -> None:
         if item is self._current:
             self._current = None
-        item.take_call(part, without_identity(self._items.item_extra(part.extra).item))
+        item.take_call(part, self._items.item_fields(part.extra))
         item.write_progress(self._items.events, item.kind.progress.called)
         self.is_cut = self.is_cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
             self._items.not_carried(part.type, "a call has no field for a signature")
         if part.invalid is None and not part.provider_executed:
-            self.pending.append(_pending_call(part, item.kind))
+            # Built-in tools have their params in the item.
+            pending = wire.PendingCall(part.id, item.kind.type)
+            if item.kind is FUNCTION:
+                function = wire.PendingFunction(part.name, part.params)
+                pending = wire.PendingCall(part.id, "function", function=function)
+            elif item.kind is CUSTOM:
+                custom = wire.PendingCustom(part.name, part.params)
+                pending = wire.PendingCall(part.id, "custom", custom=custom)
+            self.pending.append(pending)
         if item.kind.result_to_fields is None:
             self._items.part_done(item)
 
-    def _announce_whole_call(self, part: ToolCall) -> CallItem | None:
-        if not part.name or part.invalid == "stream-failed":
-            self._items.not_carried(
-                part.type, "the call has no name, or was cut off before it was announced"
-            )
-            return None
-        item = self._create_item(part)
-        if item is not None:
-            self._announce_item(item, part.params)
-            if part.params:
-                item.write_delta(self._items.events, part.params)
-            item.write_done(self._items.events, part.params)
-        return item
-
     def tool_result(self, part: ToolResult) -> None:
-        item = self._calls.get(part.id)
-        item_fields: Fields = {**(self._items.item_extra(part.extra).item or {})}
-        identity = wire.decode_or_default(Raw(_json(item_fields)), wire.Identity)
-        if identity.type is None and item is not None and item.kind.result_item is not None:
-            identity = wire.Identity(item.kind.result_item)
-        if identity.type is not None:
-            self._result_item(part, item_fields, identity)
-        elif item is None or item.kind.result_to_fields is None:
+        call = self._calls.get(part.id)
+        stored: Fields = {**(self._items.item_extra(part.extra).item or {})}
+        identity = wire.decode_or_default(Raw(_json(stored)), wire.Identity)
+        type = identity.type or (call.kind.result_item if call is not None else None)
+        fields, events = without_identity(stored), self._items.events
+        if type is not None:
+            # A result item is announced with its first preliminary result.
+            item = self._outputs.get(part.id)
+            if item is None:
+                prefix = RESULT_ITEMS[type][0] if type in RESULT_ITEMS else "out"
+                slot = self._items.allocate(identity.id, prefix)
+                self._outputs[part.id] = item = CallResultItem(slot, part.id, type, fields)
+                self._items.add(item)
+            if part.preliminary:
+                item.write_partial(events, part.result)
+            else:
+                item.take_result(events, part, fields)
+                self._items.part_done(item)
+        elif call is None or call.kind.result_to_fields is None:
             self._items.not_carried(part.type, "no item for the result of this call")
         elif part.preliminary:
-            item.write_partial(self._items.events, part, without_identity(item_fields))
+            call.write_partial(events, part, fields)
         else:
-            item.take_result(
-                self._items.events,
-                part,
-                without_identity(item_fields),
-                is_native=self._items.is_native,
-            )
-            self._items.part_done(item)
-
-    def _result_item(self, part: ToolResult, item_fields: Fields, identity: wire.Identity) -> None:
-        """Writes a result item, and announces it with its first preliminary result."""
-        item = self._outputs.get(part.id)
-        if item is None:
-            type = identity.type or ""
-            slot = self._items.allocate(
-                identity.id, RESULT_ITEMS[type][0] if type in RESULT_ITEMS else "out"
-            )
-            item = CallResultItem(slot, part.id, type, item_fields)
-            self._outputs[part.id] = item
-            self._items.add(item)
-        if part.preliminary:
-            item.write_partial(self._items.events, part.result)
-        else:
-            item.take_result(self._items.events, part, item_fields)
-            self._items.part_done(item)
+            call.take_result(events, part, fields, is_native=self._items.is_native)
+            self._items.part_done(call)
 
     def approval(self, part: ToolApprovalRequest) -> None:
         """Adds an approval request to what the client must do. Its call is its item."""
@@ -328,17 +315,3 @@ class CallWriter:
             self._items.not_carried(part.type, "only MCP calls have approval requests")
         else:
             self.pending.append(wire.PendingCall(part.approval_id, item.kind.type))
-
-
-def _pending_call(part: ToolCall, kind: CallKind) -> wire.PendingCall:
-    """Returns the entry of a call in `required_action`. Built-in tools have their params in the
-    item.
-    """
-    if kind is CUSTOM:
-        return wire.PendingCall(
-            part.id, "custom", custom=wire.PendingCustom(part.name, part.params)
-        )
-    if kind is not FUNCTION:
-        return wire.PendingCall(part.id, kind.type)
-    function = wire.PendingFunction(part.name, part.params)
-    return wire.PendingCall(part.id, "function", function=function)

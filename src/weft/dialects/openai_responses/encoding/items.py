@@ -12,99 +12,19 @@ from msgspec import UNSET, Raw
 
 from weft import large_json
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.extra import ItemExtra
+from weft.dialects.openai_responses.encoding.events import (
+    DeltaPrefix,
+    EventWriter,
+    SentEvents,
+    delta_prefix,
+)
+from weft.dialects.openai_responses.extra import ItemExtra, without_identity
 from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
-from weft.sse import Event
 
 _json = msgspec.json.Encoder().encode
-
-
-class DeltaPrefix(NamedTuple):
-    """A delta event up to its delta."""
-
-    type: str
-    data: bytes
-
-
-SentEvents = frozenset[tuple[str, int, int]]
-"""Events that a client received before: their type, output index and part index."""
-
-NO_ITEM = (-1, -1)
-"""The position of an event that is not about an item."""
-
-
-class EventWriter:
-    """Appends the events of one response to `out`, numbered from 0."""
-
-    __slots__ = ("number", "out", "sent")
-    discards = False
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.out: list[Event] = []
-        self.sent: SentEvents = frozenset()
-        """Events that the client received by passthrough and that are not written again."""
-
-    def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
-        """Writes one event about the item and the part at `position`. The body may be large, so it
-        is joined only once.
-        """
-        if self.sent and (type, *position) in self.sent:
-            return
-        number = self.number
-        self.number = number + 1
-        head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
-        # A data line cannot contain newlines, which raw JSON may.
-        if any(b"\n" in piece or b"\r" in piece for piece in body):
-            body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
-        self.out.append(Event(type, b"".join((head, *body, b"}")), number))
-
-    def delta(self, prefix: DeltaPrefix, delta: str) -> None:
-        """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
-        number = self.number
-        self.number = number + 1
-        if len(delta) > large_json.SLICE:
-            end = b',"sequence_number":%d}' % number
-            data = b"".join((prefix.data, *large_json.pieces(delta), end))
-        else:
-            data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
-        self.out.append(Event(prefix.type, data, number))
-
-    def snapshot(self, type: str, response: bytes, more: bytes) -> None:
-        """Writes an event with the response object, and marks where that is."""
-        if b"\n" in response or b"\r" in response:  # a data line cannot contain newlines
-            response = msgspec.json.format(response, indent=-1)
-        before = len(self.out)
-        self.write(type, NO_ITEM, b'"response":', response, more)
-        if len(self.out) > before:
-            data = self.out[-1].data
-            end = len(data) - len(more) - len(b"}")
-            view = memoryview(data)[end - len(response) : end]
-            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=view)
-
-    def ping(self) -> Event:
-        number = self.number
-        self.number = number + 1
-        return Event("ping", b'{"type":"ping","sequence_number":%d}' % number, number)
-
-
-class NullEventWriter(EventWriter):
-    """Discards all events, for a response that is returned as a body."""
-
-    discards = True
-
-    def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
-        pass
-
-    def delta(self, prefix: DeltaPrefix, delta: str) -> None:
-        pass
-
-
-def delta_prefix(type: str, locator: bytes) -> DeltaPrefix:
-    return DeltaPrefix(type, b'{"type":"%b",%b,"delta":' % (type.encode(), locator))
 
 
 class ClosePolicy(Enum):
@@ -212,6 +132,10 @@ class OutputWriter:
     def item_extra(self, extra: Json) -> ItemExtra:
         """Returns what the decoder of this dialect stored in `extra`."""
         return wire.decode_or_default(extra, ItemExtra) if self.is_native else ItemExtra()
+
+    def item_fields(self, extra: Json) -> wire.Fields:
+        """Returns the fields of the item in `extra`, without `type` and `id`."""
+        return without_identity(self.item_extra(extra).item)
 
     def not_carried(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")

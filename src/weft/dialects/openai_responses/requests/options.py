@@ -52,7 +52,7 @@ OPTIONS: tuple[ResponsesOption, ...] = (
         is_set=lambda request: bool(request.sampling.frequency_penalty),
     ),
     ResponsesOption("sampling.logprobs", "top_logprobs", ("include",)),
-    ResponsesOption("output", "text.format", ("extra",)),
+    ResponsesOption("output", "text.format", ("verbosity", "extra")),
     ResponsesOption("verbosity", "text.verbosity"),
     ResponsesOption("reasoning", "reasoning"),
     ResponsesOption("include", "include", ("sampling.logprobs",)),
@@ -100,17 +100,14 @@ WIRE_PATHS = {
 """Where options are in a body, if not under their own name. Each message has its own path."""
 
 
-def _rendered_from() -> FieldGetters:
-    paths: dict[str, list[str]] = {}
-    for option in OPTIONS:
-        if option.wire is not None:
-            field = option.wire.partition(".")[0]
-            paths.setdefault(field, []).extend((option.canonical, *option.depends_on))
-    return {field: attrgetter(*canonical) for field, canonical in paths.items()}
-
-
-RENDERED_FROM = _rendered_from()
-"""What of a request each top-level field of a body is rendered from."""
+RENDERED_FROM: FieldGetters = {
+    option.wire.partition(".")[0]: attrgetter(option.canonical, *option.depends_on)
+    for option in reversed(OPTIONS)
+    if option.wire is not None
+}
+"""What of a request each top-level field of a body is rendered from. Of two options in one field
+the first counts.
+"""
 
 REFUSED: RefusedFields = tuple(
     (option.canonical, option.is_set, option.instead)

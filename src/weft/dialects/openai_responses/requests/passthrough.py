@@ -16,8 +16,7 @@ from weft.dialects.requests.codec import Losses, accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import NameSanitizer, ToolNameMap
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import Turn
-from weft.dialects.requests.two_roles import source_bytes
+from weft.dialects.requests.turns import Turn, source_bytes
 from weft.parts import Json
 from weft.request import OpaqueContent, ReasoningContent, Request
 

@@ -6,10 +6,54 @@ from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter, json_type, quote_word
 from weft.dialects.validation.untyped import count, elements, fields, shown, text
 
-_ITEM = ("item_id", "output_index")
+_OUTPUT = ("output_index",)
+_ITEM = ("item_id", *_OUTPUT)
 _CONTENT = (*_ITEM, "content_index")
 _SUMMARY = (*_ITEM, "summary_index")
-_PATCH = "response.apply_patch_call_operation_diff"
+
+
+class StreamedField(NamedTuple):
+    """A value that is streamed as deltas, then sent whole in a `.done` event, then in its part or
+    item.
+    """
+
+    group: str
+    """The list of parts it belongs to; empty for a field of the item itself."""
+    key: str
+    parts: tuple[str, ...] = ()
+    """The types of part it may belong to."""
+
+
+STREAMED_FIELDS: dict[str, StreamedField] = {
+    "response.output_text": StreamedField("content", "text", ("output_text",)),
+    "response.refusal": StreamedField("content", "refusal", ("refusal",)),
+    "response.reasoning": StreamedField("content", "text", ("reasoning_text", "output_text")),
+    "response.reasoning_text": StreamedField("content", "text", ("reasoning_text", "output_text")),
+    "response.reasoning_summary_text": StreamedField("summary", "text", ("summary_text",)),
+    "response.function_call_arguments": StreamedField("", "arguments"),
+    "response.custom_tool_call_input": StreamedField("", "input"),
+    "response.mcp_call_arguments": StreamedField("", "arguments"),
+    "response.code_interpreter_call_code": StreamedField("", "code"),
+    "response.apply_patch_call_operation_diff": StreamedField("", "diff"),
+}
+
+PART_EVENTS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
+"""Events that add and finish a part, and the list it belongs to."""
+
+INDEX_KEYS = {"content": "content_index", "summary": "summary_index"}
+
+_PROGRESS = {
+    "code_interpreter_call": ("in_progress", "interpreting", "completed"),
+    "file_search_call": ("in_progress", "searching", "completed"),
+    "web_search_call": ("in_progress", "searching", "completed"),
+    "image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
+    "mcp_call": ("in_progress", "completed", "failed"),
+    "mcp_list_tools": ("in_progress", "completed", "failed"),
+}
+"""The progress events of hosted calls."""
+
+_POSITIONS = {"": _ITEM, "content": _CONTENT, "summary": _SUMMARY}
+"""The keys by which an event about an item, or about a part in one of its lists, refers to it."""
 
 EVENTS: dict[str, tuple[str, ...]] = {
     "response.created": ("response",),
@@ -20,55 +64,14 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "response.failed": ("response",),
     "response.output_item.added": ("output_index", "item"),
     "response.output_item.done": ("output_index", "item"),
-    "response.content_part.added": (*_CONTENT, "part"),
-    "response.content_part.done": (*_CONTENT, "part"),
-    "response.output_text.delta": (*_CONTENT, "delta"),
-    "response.output_text.done": (*_CONTENT, "text"),
+    **{f"{part}.added": (*_POSITIONS[group], "part") for part, group in PART_EVENTS.items()},
+    **{f"{part}.done": (*_POSITIONS[group], "part") for part, group in PART_EVENTS.items()},
+    **{f"{name}.delta": (*_POSITIONS[row.group], "delta") for name, row in STREAMED_FIELDS.items()},
+    **{f"{name}.done": (*_POSITIONS[row.group], row.key) for name, row in STREAMED_FIELDS.items()},
     "response.output_text.annotation.added": (*_CONTENT, "annotation_index", "annotation"),
-    "response.refusal.delta": (*_CONTENT, "delta"),
-    "response.refusal.done": (*_CONTENT, "refusal"),
-    "response.function_call_arguments.delta": (*_ITEM, "delta"),
-    "response.function_call_arguments.done": (*_ITEM, "arguments"),
-    "response.custom_tool_call_input.delta": (*_ITEM, "delta"),
-    "response.custom_tool_call_input.done": (*_ITEM, "input"),
-    "response.reasoning.delta": (*_CONTENT, "delta"),
-    "response.reasoning.done": (*_CONTENT, "text"),
-    "response.reasoning_text.delta": (*_CONTENT, "delta"),
-    "response.reasoning_text.done": (*_CONTENT, "text"),
-    "response.reasoning_summary_part.added": (*_SUMMARY, "part"),
-    "response.reasoning_summary_part.done": (*_SUMMARY, "part"),
-    "response.reasoning_summary_text.delta": (*_SUMMARY, "delta"),
-    "response.reasoning_summary_text.done": (*_SUMMARY, "text"),
-    "response.mcp_call_arguments.delta": (*_ITEM, "delta"),
-    "response.mcp_call_arguments.done": (*_ITEM, "arguments"),
-    "response.code_interpreter_call_code.delta": (*_ITEM, "delta"),
-    "response.code_interpreter_call_code.done": (*_ITEM, "code"),
-    _PATCH + ".delta": (*_ITEM, "delta"),
-    _PATCH + ".done": (*_ITEM, "diff"),
-    "response.code_interpreter_call.in_progress": _ITEM,
-    "response.code_interpreter_call.interpreting": _ITEM,
-    "response.code_interpreter_call.completed": _ITEM,
-    "response.file_search_call.in_progress": _ITEM,
-    "response.file_search_call.searching": _ITEM,
-    "response.file_search_call.completed": _ITEM,
-    "response.web_search_call.in_progress": _ITEM,
-    "response.web_search_call.searching": _ITEM,
-    "response.web_search_call.completed": _ITEM,
-    "response.image_generation_call.in_progress": _ITEM,
-    "response.image_generation_call.generating": _ITEM,
-    "response.image_generation_call.partial_image": _ITEM,
-    "response.image_generation_call.completed": _ITEM,
-    "response.mcp_call.in_progress": _ITEM,
-    "response.mcp_call.completed": _ITEM,
-    "response.mcp_call.failed": _ITEM,
-    "response.mcp_list_tools.in_progress": _ITEM,
-    "response.mcp_list_tools.completed": _ITEM,
-    "response.mcp_list_tools.failed": _ITEM,
-    "response.shell_call_command.added": ("output_index",),
-    "response.shell_call_command.delta": ("output_index",),
-    "response.shell_call_command.done": ("output_index",),
-    "response.shell_call_output_content.delta": ("output_index",),
-    "response.shell_call_output_content.done": ("output_index",),
+    **{f"response.{call}.{step}": _ITEM for call in _PROGRESS for step in _PROGRESS[call]},
+    **{f"response.shell_call_command.{step}": _OUTPUT for step in ("added", "delta", "done")},
+    **{f"response.shell_call_output_content.{step}": _OUTPUT for step in ("delta", "done")},
     "response.compaction.compacting": (),
     "response.audio.delta": (),
     "response.audio.done": (),
@@ -173,37 +176,6 @@ USAGE_KEYS = ("input_tokens", "output_tokens", "total_tokens")
 
 CALL_VALUES = {"function_call": "arguments", "custom_tool_call": "input"}
 """Calls that the client executes, and the key of their params."""
-
-
-class StreamedField(NamedTuple):
-    """A value that is streamed as deltas, then sent whole in a `.done` event, then in its part or
-    item.
-    """
-
-    group: str
-    """The list of parts it belongs to; empty for a field of the item itself."""
-    key: str
-    parts: tuple[str, ...] = ()
-    """The types of part it may belong to."""
-
-
-STREAMED_FIELDS: dict[str, StreamedField] = {
-    "response.output_text": StreamedField("content", "text", ("output_text",)),
-    "response.refusal": StreamedField("content", "refusal", ("refusal",)),
-    "response.reasoning": StreamedField("content", "text", ("reasoning_text", "output_text")),
-    "response.reasoning_text": StreamedField("content", "text", ("reasoning_text", "output_text")),
-    "response.reasoning_summary_text": StreamedField("summary", "text", ("summary_text",)),
-    "response.function_call_arguments": StreamedField("", "arguments"),
-    "response.custom_tool_call_input": StreamedField("", "input"),
-    "response.mcp_call_arguments": StreamedField("", "arguments"),
-    "response.code_interpreter_call_code": StreamedField("", "code"),
-    _PATCH: StreamedField("", "diff"),
-}
-
-PART_EVENTS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
-"""Events that add and finish a part, and the list it belongs to."""
-
-INDEX_KEYS = {"content": "content_index", "summary": "summary_index"}
 
 
 def has_type(value: JsonValue, expected: str) -> bool:

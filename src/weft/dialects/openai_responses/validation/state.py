@@ -249,8 +249,24 @@ class TrackedItem:
         self.done_at = self._report.at
         for group in ("content", "summary"):
             self._check_parts(group, elements(item.get(group)), where)
-        self._check_value(item, where)
-        self._check_status(item, where)
+        value = item_value(item)
+        if self._value.was_streamed:
+            self._check_value_done(self._value, str(self), where)
+            self._compare(value, self._value.latest, str(self), where)
+        elif self.type in CALL_VALUES and value and not self._value.initial:
+            detail = f"{where} has {shown(value)} for {self}, of which nothing was streamed"
+            self._report("deltas-missing", self, f"{detail}; expected deltas that join to it")
+        status = text(item.get("status"))
+        has_status = status and self.type in (*CALL_VALUES, "message", "reasoning")
+        if has_status and status not in DONE_STATUSES:
+            detail = f"{where} has status {shown(status)} for {self}; expected completed"
+            self._report("item-status", self, f"{detail} or incomplete")
+        if self.type == "function_call" and status != "incomplete":
+            try:
+                parse_json(value)
+            except ValueError:
+                detail = f"{where} has arguments {shown(value)} for {self}; expected JSON text"
+                self._report("call-arguments-invalid", self, detail)
 
     def _check_parts(self, group: str, listed: list[JsonValue], where: str) -> None:
         parts = self._parts[group]
@@ -271,33 +287,10 @@ class TrackedItem:
                 done_text = part_text(fields(listed[index]))
                 self._compare(done_text, part.value.latest, location, where)
 
-    def _check_value(self, item: JsonObject, where: str) -> None:
-        value = item_value(item)
-        if self._value.was_streamed:
-            self._check_value_done(self._value, str(self), where)
-            self._compare(value, self._value.latest, str(self), where)
-        elif self.type in CALL_VALUES and value and not self._value.initial:
-            detail = f"{where} has {shown(value)} for {self}, of which nothing was streamed"
-            self._report("deltas-missing", self, f"{detail}; expected deltas that join to it")
-
     def _compare(self, found: str, expected: str, location: str, where: str) -> None:
         if found != expected:
             detail = f"{where} says {shown(found)} for {location}; expected {shown(expected)}"
             self._report("item-differs", location, f"{detail}, as was streamed")
-
-    def _check_status(self, item: JsonObject, where: str) -> None:
-        status = text(item.get("status"))
-        if (
-            self.type in (*CALL_VALUES, "message", "reasoning")
-            and status
-            and status not in DONE_STATUSES
-        ):
-            detail = f"{where} has status {shown(status)} for {self}; expected completed"
-            self._report("item-status", self, f"{detail} or incomplete")
-        arguments = item_value(item)
-        if self.type == "function_call" and status != "incomplete" and not _is_json(arguments):
-            detail = f"{where} has arguments {shown(arguments)} for {self}; expected JSON text"
-            self._report("call-arguments-invalid", self, detail)
 
     def check_snapshot(self, item: JsonObject, where: str) -> None:
         """Checks the item in the terminal snapshot against its `output_item.done`."""
@@ -330,11 +323,3 @@ def item_texts(item: JsonObject) -> dict[str, str]:
         for group in ("content", "summary")
     }
     return {**texts, "status": text(item.get("status")), "value": item_value(item)}
-
-
-def _is_json(source: str) -> bool:
-    try:
-        parse_json(source)
-    except ValueError:
-        return False
-    return True

@@ -1,0 +1,561 @@
+"""HTTP/1 connections: uvicorn's protocol, with limits that apply before the application runs.
+
+- Time: a head must arrive in time and a body must keep its rate, otherwise 408. The clock stands
+  still while we do not read.
+- Size: a head or trailer that is too large, or has too many fields, is 431.
+- Request smuggling: what two parsers could split differently is 400. httptools refuses bad
+  lengths, bare CR and LF, folded lines and spaces before colons; `request_head.py` has the rest.
+  An unsupported upgrade is ignored, as RFC 9110 (7.8) allows: httptools alone would take the body
+  for the next request.
+- Number: above the limit of connections, or without file descriptors for more, a new connection
+  gets 503, unless an idle one without a key can be closed for it: the oldest makes room. Those
+  without a key have a smaller limit of their own, so they cannot lock out one that has a key.
+- A client that does not read is disconnected.
+
+An error response is the last response of its connection. It waits for the responses before it and
+replaces that of its own request; if that has begun, the connection is closed without it.
+"""
+
+import asyncio
+import logging
+import math
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, ClassVar
+
+import httptools
+
+from weft.gateway.buffered_transport import BufferedTransport, set_buffer_limits
+from weft.gateway.connections import ConnectionRegistry
+from weft.gateway.error_responses import (
+    LONG_HEAD,
+    MALFORMED,
+    SHUTTING_DOWN,
+    SLOW_BODY,
+    SLOW_HEAD,
+    TOO_MANY_CONNECTIONS,
+    TOO_MANY_FIELDS,
+    ErrorResponse,
+    StopParsing,
+    render,
+)
+from weft.gateway.request_head import has_body, head_error, longest_line, without_upgrade
+from weft.gateway.uvicorn_internals import (
+    Config,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+    ServerState,
+)
+
+MAX_UNREAD_BODY = 262144
+"""Bytes of a body that are read after its response, so that the connection can be reused."""
+
+MAX_PIPELINED = 65536
+"""Bytes of pipelined requests that are buffered while one is answered."""
+
+LINGER = 2.0
+"""Seconds to keep reading after the last response (RFC 9112, 9.6): if the socket were closed at
+once, the kernel would send a reset and a client that still writes would lose the response."""
+
+MAX_WEBSOCKET_LINE = 8000
+"""Bytes of one header, or of the target, in a WebSocket handshake: the websockets library neither
+answers nor closes if a line is longer."""
+
+EXCHANGE = "weft.exchange"
+"""The key of the Exchange in the scope."""
+
+MIN_CHECK_INTERVAL = 0.01
+"""The shortest time between two checks of one connection, in seconds."""
+
+log = logging.getLogger("weft.http")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of a connection, and of all of them together. Times are seconds, sizes are bytes."""
+
+    head_time: float = 10.0
+    """From the connection, or from the first byte of a further request, to the end of its head."""
+
+    body_time: float = 10.0
+    """How long a body may be slower than `body_rate`."""
+
+    body_rate: int = 1024
+    """The slowest rate of a body, in bytes a second; 0: no limit."""
+
+    head: int = 65536
+    """Request line and headers; twice as much for a second request in the same packet."""
+
+    fields: int = 100
+    memory: int = 536_870_912
+    """Of all request bodies and WebSocket messages together; see memory.py."""
+
+    connections: int = 4096
+    connections_without_key: int = 1024
+    """Connections on which no request was authorized yet."""
+
+    stalled: float = 60.0
+    """How long a client may read nothing while data waits for it."""
+
+    buffer: int = 262144
+    """While more than this waits for a client, writing is paused, and so is its upstream."""
+
+
+class ReadPhase(Enum):
+    """What the next bytes of a connection are."""
+
+    IDLE = auto()  # between two requests
+    HEAD = auto()
+    BODY = auto()
+    REPARSING = auto()  # a head whose upgrade is ignored: it is parsed again without it
+    DISCARDING = auto()  # read and thrown away
+    WEBSOCKET = auto()  # read by the WebSocket protocol
+    CLOSED = auto()
+
+
+IDLE, HEAD, BODY, REPARSING, DISCARDING, WEBSOCKET, CLOSED = ReadPhase
+_NOT_PARSING = (DISCARDING, WEBSOCKET, CLOSED)
+
+
+class BodyRateLimit:
+    """A token bucket of seconds: time drains it, received bytes refill it. It stays full while we
+    do not read, or have not sent 100 Continue yet."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.received = 0
+        """Bytes since the last update."""
+
+        self.left = limits.body_time
+        self._allowance = limits.body_time
+        self._rate = limits.body_rate
+        self._updated = 0.0
+
+    def start(self, now: float) -> None:
+        self.left, self.received, self._updated = self._allowance, 0, now
+
+    def update(self, now: float, paused: bool) -> float:
+        """Returns the seconds that are left."""
+        if paused or not self._rate:
+            self.left = self._allowance
+        else:
+            earned = self.received / self._rate - (now - self._updated)
+            self.left = min(self._allowance, self.left + earned)
+        self.received, self._updated = 0, now
+        return self.left
+
+
+class Exchange:
+    """One request and its response, beyond ASGI: an app can write without waiting for a turn of
+    the loop, and learns of a disconnect without a task that waits for it.
+    """
+
+    __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "memory")
+
+    def __init__(
+        self, protocol: "HttpProtocol", cycle: RequestResponseCycle, transport: BufferedTransport
+    ) -> None:
+        self._protocol = weakref.ref(protocol)
+        self._cycle = weakref.ref(cycle)  # its scope holds this
+        self._transport = transport
+        self._callback: Callable[[], None] | None = None
+        self.memory = protocol.registry.memory
+        """Where the app reserves memory for the body."""
+
+    def mark_authenticated(self) -> None:
+        """The request is authorized: its connection counts as one with a key from now on."""
+        protocol = self._protocol()
+        if protocol is not None:
+            protocol.registry.forget(protocol)
+
+    def write(self, data: bytes) -> bool:
+        """Sends a chunk of a response body that has begun and has no Content-Length; returns False
+        if the client has to catch up first."""
+        cycle = self._cycle()
+        if cycle is None or cycle.disconnected or cycle.response_complete:
+            return False
+        self._transport.write_chunk(data)
+        return not cycle.flow.write_paused
+
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Calls this when the client disconnects before the response is complete; at once, if it
+        has already."""
+        self._callback = callback
+        cycle = self._cycle()
+        if cycle is None:  # complete
+            return
+        cycle.flow.resume_reading()  # a disconnect is noticed only while reading
+        if cycle.disconnected:
+            self.notify_disconnect()
+
+    def notify_disconnect(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. Use `protocol(limits)`."""
+
+    limits: ClassVar[ConnectionLimits]
+    registry: ClassVar[ConnectionRegistry]
+
+    transport: BufferedTransport
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.url = b""
+        self._phase = IDLE
+        self._deadline = math.inf  # for the head, or for the end of lingering
+        self._pending = 0  # bytes since the head began, or since the parser last reported a body
+        self._fields = 0
+        self._unread_allowance = 0
+        self._body_rate = BodyRateLimit(self.limits)
+        self._responses: deque[RequestResponseCycle] = deque()  # incomplete, in order
+        self._written_at_upgrade = 0
+        self._pipelined = bytearray()
+        self._rejection: ErrorResponse | None = None
+        self._final_response: bytes | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        others = len(self.connections)
+        super().connection_made(BufferedTransport(transport, self._close, self.loop.time()))
+        set_buffer_limits(transport, self.limits.buffer)
+        self._expect_head()
+        self._check_deadlines()
+        if self.registry.admit(self, others):
+            return
+        # Clients understand an error better after their request, so a few connections above the
+        # limit are read up to their head; above that there is no room.
+        self.registry.overflow += 1
+        self._reject_after_head(TOO_MANY_CONNECTIONS)
+        allowed = max(16, self.limits.connections // 8)
+        if self.registry.overflow > allowed or self.registry.descriptors.are_exhausted:
+            self._reject(TOO_MANY_CONNECTIONS)
+            self.transport.inner.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is under way, and no error response either."""
+        return self._phase in (IDLE, HEAD, BODY) and not self._responses and self._rejection is None
+
+    def _reject_after_head(self, error: ErrorResponse) -> None:
+        self._rejection = error
+        self._deadline = min(self._deadline, self.loop.time() + LINGER)
+        self._check_deadlines()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._phase = CLOSED
+        self._cancel_timer()
+        self._unset_keepalive_if_required()
+        self.registry.forget(self)
+        if self._rejection is TOO_MANY_CONNECTIONS:
+            self.registry.overflow -= 1
+        super().connection_lost(exc)
+        for cycle in self._responses:  # uvicorn notifies only the last of a pipeline
+            _disconnect(cycle)
+        self.transport.detach()
+
+    def shutdown(self) -> None:
+        """Closes the connection: at once if it is idle, otherwise after its responses. A request
+        whose head is just arriving gets 503."""
+        if self._phase is HEAD and self._pending and not self._responses:
+            self._reject_after_head(SHUTTING_DOWN)
+        else:
+            super().shutdown()
+
+    # Reading
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        rest = memoryview(data)
+        while rest and self._phase not in _NOT_PARSING:
+            if self.pipeline or self._pipelined:
+                self._pipelined += rest
+                # Reading goes on for a while: a disconnect is noticed only while reading.
+                if len(self._pipelined) > MAX_PIPELINED:
+                    self.flow.pause_reading()
+                return
+            rest = self._parse(rest)
+
+    def _parse_pipelined(self) -> None:
+        data, self._pipelined = bytes(self._pipelined), bytearray()
+        self.data_received(data)
+
+    def _parse(self, data: memoryview) -> memoryview:
+        """Parses a piece no longer than a head may be, and returns the rest."""
+        if self._phase is IDLE:
+            self._expect_head()
+        room = self.limits.head
+        if self._phase is HEAD:
+            room -= self._pending
+        size = min(room, len(data))
+        self._pending += size
+        self._body_rate.received += size
+        try:
+            self.parser.feed_data(data[:size])
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._phase is REPARSING:
+                self._reparse_without_upgrade()
+                return data[upgrade.args[0] :]
+            self._deadline = self.loop.time() + self.limits.head_time
+            self._written_at_upgrade = self.transport.written
+            self.registry.forget(self)  # the app authorizes by the head alone, at once
+            self.handle_websocket_upgrade()
+            self.parser = None  # type: ignore[assignment]  # it holds this, as in connection_lost
+            return data[:0]
+        except httptools.HttpParserError as error:
+            self._reject(_error_response(error))
+        if self._pending >= self.limits.head and self._phase not in _NOT_PARSING:
+            self._reject(LONG_HEAD)
+        return data[size:]
+
+    def _expect_head(self) -> None:
+        self._phase = HEAD
+        self._deadline = self.loop.time() + self.limits.head_time
+        self._pending = 0
+
+    def on_message_begin(self) -> None:
+        if self._phase is IDLE:  # in the same packet as the end of the previous request
+            self._expect_head()
+        self._fields = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += 1
+        if self._fields > self.limits.fields:
+            raise StopParsing(TOO_MANY_FIELDS)
+        if self._phase is HEAD:  # a trailer comes after all checks: it is dropped (RFC 9110, 6.5.1)
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        if self._rejection is not None:
+            raise StopParsing(self._rejection)
+        problem = head_error(version, self.parser.get_method(), self.url, self.headers)
+        if problem is not None:
+            raise StopParsing(ErrorResponse(400, problem))
+        if self.parser.should_upgrade():
+            self._begin_upgrade()
+            return
+        self._phase, self._deadline = BODY, math.inf
+        self._pending, self._unread_allowance = 0, MAX_UNREAD_BODY
+        self._body_rate.start(self.loop.time())
+        if version == "1.0":
+            self.expect_100_continue = False  # the client would take it for the response
+        super().on_headers_complete()
+        exchange = Exchange(self, self.cycle, self.transport)
+        self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
+        self._responses.append(self.cycle)
+        if self.pipeline:
+            self.flow.resume_reading()  # see data_received
+
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unread_allowance -= len(body)
+            if self._unread_allowance < 0:
+                self.transport.close()
+
+    def on_chunk_header(self) -> None:
+        self._pending = 0
+
+    def on_message_complete(self) -> None:
+        if self._phase is not BODY:
+            return
+        self._phase = IDLE
+        self._pending = 0
+        super().on_message_complete()
+        if not self._responses and not self.transport.is_closing():
+            # the response was complete before the body, and the body stopped uvicorn's own timer
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    # Upgrades
+
+    def _begin_upgrade(self) -> None:
+        if not self._should_upgrade():
+            self._phase = REPARSING
+            return
+        if has_body(self.headers) or self._responses or self.parser.get_method() != b"GET":
+            raise StopParsing(
+                ErrorResponse(400, "A WebSocket handshake must be a single GET without a body.")
+            )
+        if longest_line(self.url, self.headers) > MAX_WEBSOCKET_LINE:
+            raise StopParsing(LONG_HEAD)
+        self._phase = WEBSOCKET
+        super().on_headers_complete()
+
+    def _reparse_without_upgrade(self) -> None:
+        """Parses the head once more, without its upgrade."""
+        head = b"%s %s HTTP/%s\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
+        head += b"".join(b"%s: %s\r\n" % pair for pair in without_upgrade(self.headers))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._expect_head()
+        try:
+            self.parser.feed_data(head + b"\r\n")
+        except httptools.HttpParserError as error:
+            self._reject(_error_response(error))
+
+    # Responses
+
+    def on_response_complete(self) -> None:
+        self._responses.popleft()
+        super().on_response_complete()
+        if self._pipelined and not self.pipeline:
+            self.loop.call_soon(self._parse_pipelined)
+        if self._responses or self.transport.is_closing():
+            return
+        if self._final_response is not None:
+            self._send_final_response(self._final_response)
+        elif self._phase is BODY and self.expect_100_continue:
+            self.transport.close()  # the client may or may not send its body
+
+    def _reject(self, error: ErrorResponse) -> None:
+        log.info("rejected a request: %d %s", error.status, error.message)
+        response = render(error, self.url, self.server_state.default_headers)
+        is_too_late = self._phase is BODY and self._drop_current_response()
+        self._phase, self._deadline = DISCARDING, math.inf
+        if is_too_late:
+            self.transport.close()
+        elif self._responses:
+            self._final_response = response
+        else:
+            self._send_final_response(response)
+
+    def _drop_current_response(self) -> bool:
+        """Drops the response to the request being read; returns whether the client has received
+        any of it."""
+        if not self._responses or self._responses[-1] is not self.cycle:
+            return True  # all of it
+        self._responses.pop()
+        if self.pipeline and self.pipeline[0][0] is self.cycle:
+            self.pipeline.popleft()
+            return False
+        _disconnect(self.cycle)
+        return self.cycle.response_started
+
+    def _send_final_response(self, response: bytes) -> None:
+        self._final_response = None
+        self.transport.write(response)
+        self.transport.close()
+
+    def _close(self) -> None:
+        """Closes the transport: at once, or after the client had time to read the response."""
+        self._unset_keepalive_if_required()
+        inner = self.transport.inner
+        if self._phase in (WEBSOCKET, CLOSED):
+            inner.close()
+        elif self._phase in (BODY, DISCARDING) and inner.can_write_eof():
+            self._phase, self._deadline = DISCARDING, self.loop.time() + LINGER
+            inner.write_eof()
+            self.flow.resume_reading()
+            self._check_deadlines()
+        else:
+            self._phase, self._deadline = DISCARDING, math.inf
+            inner.close()
+
+    # Deadlines
+
+    def _check_deadlines(self) -> None:
+        """Checks whether the client is late or stalled, and schedules the next check.
+
+        A deadline never comes before the next check, so that received bytes do not move the timer.
+        """
+        self._cancel_timer()
+        now = self.loop.time()
+        if self.transport.stalled_for(now) >= self.limits.stalled:
+            log.info("disconnected a client that read nothing for %g s", self.limits.stalled)
+            self.transport.abort()
+        elif self._is_late(now):
+            self._on_timeout()
+        successor = self.transport.protocol
+        if self._phase is CLOSED or (successor and successor not in self.connections):
+            self.transport.detach()
+        elif self._timer is None:  # _reject may have scheduled it already
+            limits = self.limits
+            later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
+            due = self._deadline if self._phase is not BODY else now + self._body_rate.left
+            self._timer = self.loop.call_at(
+                max(min(due, later), now + MIN_CHECK_INTERVAL), self._check_deadlines
+            )
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _is_late(self, now: float) -> bool:
+        if self._phase is BODY:
+            paused = self._is_paused() or self.cycle.waiting_for_100_continue
+            return self._body_rate.update(now, paused) <= 0
+        if self._phase is HEAD and self._is_paused():
+            self._deadline = now + self.limits.head_time
+        if self._phase is WEBSOCKET and self.transport.written > self._written_at_upgrade:
+            self._deadline = math.inf
+        return now >= self._deadline
+
+    def _is_paused(self) -> bool:
+        return self.flow.read_paused or bool(self.pipeline)
+
+    def _on_timeout(self) -> None:
+        if self._phase is WEBSOCKET:
+            self.transport.abort()
+        elif self._phase is DISCARDING:
+            self._deadline = math.inf
+            self.transport.inner.close()
+        elif self._phase is BODY:
+            self._reject(SLOW_BODY)
+        else:
+            self._reject(self._rejection or SLOW_HEAD)
+
+
+def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
+    """Returns a protocol class with these limits, for `uvicorn.Config(http=…)`. Its connections
+    share a registry."""
+
+    class LimitedHttpProtocol(HttpProtocol):
+        pass
+
+    LimitedHttpProtocol.limits = limits
+    LimitedHttpProtocol.registry = ConnectionRegistry(
+        limits.connections, limits.connections_without_key, limits.memory
+    )
+    return LimitedHttpProtocol
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Tells the app that its client disconnected."""
+    if not cycle.response_complete:
+        cycle.disconnected = True
+    cycle.message_event.set()
+    exchange: Exchange = cycle.scope[EXCHANGE]  # type: ignore[literal-required]
+    exchange.notify_disconnect()
+
+
+def _error_response(error: httptools.HttpParserError) -> ErrorResponse:
+    cause = error.__context__
+    if isinstance(cause, StopParsing):
+        return cause.response
+    if cause is not None:
+        log.error("cannot parse a request", exc_info=cause)
+    return MALFORMED

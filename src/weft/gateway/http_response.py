@@ -1,0 +1,262 @@
+"""Responses over HTTP: bodies, errors, and streams.
+
+The head of a stream waits for the first event, so that a failure before it is an error with its own
+status; unless the upstream is silent for so long that a keepalive has to be sent.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.dialects import DIALECTS
+from weft.dialects.error_classes import error_headers, new_error
+from weft.errors import InternalError
+from weft.gateway.auth import HttpRejection
+from weft.gateway.keepalive_timer import KeepaliveTimer
+from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
+from weft.parts import ErrorPart
+from weft.relay.incoming import RequestFailed
+from weft.relay.run import Run
+from weft.sse import Event
+
+log = logging.getLogger("weft.gateway")
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON_TYPE = (b"content-type", b"application/json")
+STREAM_HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+ARRAY_HEADERS: Headers = [JSON_TYPE, *STREAM_HEADERS[1:]]
+SLICE = 256 * 1024
+"""Bytes that are sent at a time: a large body is sent as fast as its client reads it."""
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")
+_FINDINGS = 2048
+"""The longest Weft-Findings header, in bytes."""
+
+
+def weft_headers(id: str, run: Run | None = None) -> Headers:
+    """The headers with the id of the request, the upstream, and the findings before the head."""
+    found = [(b"weft-request-id", id.encode()), (b"x-request-id", id.encode())]
+    if run is None:
+        return found
+    if run.upstream:
+        found.append((b"weft-upstream", run.upstream.encode()))
+    codes = dict.fromkeys(one.code for one in run.findings)
+    words = [*(f"warned:{path}" for path in run.warnings), *(f"found:{code}" for code in codes)]
+    if words:
+        count = len(run.warnings) + len(run.findings)
+        found.append((b"weft-findings", _header_list(words)))
+        found.append((b"weft-findings-count", b"%d" % count))
+    return found
+
+
+def _header_list(words: Iterable[str]) -> bytes:
+    """As many of the words as fit, without characters that a header cannot have."""
+    listed = ""
+    for word in words:
+        if not _VISIBLE.fullmatch(word):
+            word = re.sub(r"[^\x21-\x7e]", "_", word)[:128]
+        longer = f"{listed},{word}" if listed else word
+        if len(longer) > _FINDINGS:
+            return f"{listed},...".encode()
+        listed = longer
+    return listed.encode()
+
+
+async def send_json(send: Send, id: str, data: bytes, more: Headers | None = None) -> None:
+    """Sends a JSON body as the response to the request with this id."""
+    await send_body(send, 200, data, [JSON_TYPE, *weft_headers(id), *(more or ())])
+
+
+async def send_body(send: Send, status: int, data: bytes, headers: Headers) -> None:
+    """Sends a response with this body."""
+    length = (b"content-length", b"%d" % len(data))
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    await send(start)
+    if len(data) > SLICE:
+        for one in slices(data):
+            await send({"type": "http.response.body", "body": one, "more_body": True})
+        data = b""
+    await send({"type": "http.response.body", "body": data})
+
+
+def slices(data: bytes) -> Iterator[bytes]:
+    """The data in pieces that a connection takes at once."""
+    for start in range(0, len(data), SLICE):
+        yield data[start : start + SLICE]
+
+
+def write_slices(
+    writer: EventStreamWriter | JsonArrayWriter, events: Sequence[Event]
+) -> Iterator[bytes]:
+    """The bytes of events: all at once, or in slices if they are large."""
+    if sum([len(event.data) for event in events]) <= SLICE:
+        yield writer.write(events)
+        return
+    for event in events:
+        if len(event.data) <= SLICE:
+            yield writer.write((event,))
+        else:
+            before, data, after = writer.frame(event)
+            yield before
+            yield from slices(data)
+            yield after
+
+
+async def send_error(send: Send, dialect: str, failed: RequestFailed, headers: Headers) -> int:
+    """Sends an error in a dialect; returns its status."""
+    status, data = render_error(dialect, failed.error)
+    if isinstance(failed, HttpRejection):
+        status = failed.status
+    more = [(name.encode(), value.encode()) for name, value in error_headers(failed.error).items()]
+    if status == 401:
+        more.append((b"www-authenticate", b"Bearer"))
+    if status in (413, 421):
+        more.append((b"connection", b"close"))
+    await send_body(send, status, data, [JSON_TYPE, *headers, *more])
+    return status
+
+
+def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
+    """The status and the body of an error in a dialect."""
+    write = DIALECTS[dialect].write_error
+    if write is None:
+        raise InternalError(f"{dialect} has no error bodies")
+    return write(error)
+
+
+def internal_error(id: str, problem: Exception) -> RequestFailed:
+    """Logs an exception; the client gets only the id of its request."""
+    log.error("internal error", exc_info=problem, extra={"request_id": id})
+    return RequestFailed(
+        new_error("server", f"internal error; see request {id} in the log of the gateway")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """Where the response to one HTTP request is sent."""
+
+    id: str
+    dialect: str
+    send: Send
+    write: Callable[[bytes], bool]
+    """Writes to a body that has begun, without waiting; returns False if the client has to catch
+    up first."""
+
+
+class StreamResponse:
+    """Streams one run to one client."""
+
+    def __init__(
+        self,
+        run: Run,
+        client: ClientConnection,
+        keepalive: float,
+        writer: EventStreamWriter | JsonArrayWriter,
+    ) -> None:
+        self._run = run
+        self._client = client
+        self._writer = writer
+        self._headers = ARRAY_HEADERS if isinstance(writer, JsonArrayWriter) else STREAM_HEADERS
+        self._loop = asyncio.get_running_loop()
+        self._started = False
+        self._writing = False
+        self._keepalives: set[asyncio.Task[None]] = set()
+        self._timer = KeepaliveTimer(keepalive, self._on_silence)
+
+    async def send(self) -> None:
+        run, writer = self._run, self._writer
+        try:
+            stream = await run.open()
+            while events := await stream.next():
+                if run.incoming.resumable and isinstance(writer, EventStreamWriter):
+                    writer.log_id = stream.log_id
+                await self._send_events(events)
+                await stream.flow(self._write_now)
+        except RequestFailed as failed:
+            await self._fail(failed)
+        except Exception as problem:
+            await self._fail(internal_error(self._client.id, problem))
+        else:
+            self._stop_keepalives()
+            await self._end()
+        finally:
+            self._stop_keepalives()
+
+    async def _fail(self, failed: RequestFailed) -> None:
+        self._stop_keepalives()
+        if self._started:
+            await self._send_events(await self._run.error_events(failed.error))
+            await self._end()
+        else:
+            client = self._client
+            headers = weft_headers(client.id, self._run)
+            status = await send_error(client.send, client.dialect, failed, headers)
+            self._run.record.status = status
+
+    def _write_now(self, events: list[Event]) -> bool:
+        """Writes events without waiting; returns False if the client has to catch up first."""
+        self._timer.reset()
+        data = self._writer.write(events)
+        self._run.record.bytes_out += len(data)
+        return self._client.write(data)
+
+    async def _send_events(self, events: Sequence[Event]) -> None:
+        for data in write_slices(self._writer, events):
+            await self._send_data(data)
+
+    async def _send_data(self, data: bytes) -> None:
+        self._writing = True
+        try:
+            if not self._started:
+                await self._begin()
+            self._run.record.bytes_out += len(data)
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            self._writing = False
+        self._timer.reset()
+
+    @property
+    def _send(self) -> Send:
+        return self._client.send
+
+    async def _begin(self) -> None:
+        self._started = True
+        headers = [*self._headers, *weft_headers(self._client.id, self._run)]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _end(self) -> None:
+        if not self._started:  # there were no events, and no error
+            await self._begin()
+        await self._send({"type": "http.response.body", "body": self._writer.end()})
+
+    # Keepalives
+
+    def _on_silence(self) -> None:
+        if not self._writing:
+            task = self._loop.create_task(self._send_keepalive())
+            self._keepalives.add(task)
+            task.add_done_callback(self._keepalives.discard)
+
+    async def _send_keepalive(self) -> None:
+        """Writes without waiting where possible: a numbered event must not be overtaken."""
+        if self._writing:
+            return
+        data = self._writer.keepalive(self._run.keepalive())
+        if self._started:
+            self._client.write(data)
+        else:
+            await self._send_data(data)
+
+    def _stop_keepalives(self) -> None:
+        self._timer.stop()
+        for task in self._keepalives:
+            task.cancel()

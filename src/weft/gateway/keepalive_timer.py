@@ -1,0 +1,37 @@
+"""A timer that fires after a time without activity, again and again."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class KeepaliveTimer:
+    """Calls back after each `seconds` without a reset; never if that is 0."""
+
+    def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_activity = self._loop.time()
+        if seconds:
+            self._timer = self._loop.call_later(seconds, self._fire)
+
+    def reset(self) -> None:
+        """Something was sent: the time starts again."""
+        self._last_activity = self._loop.time()
+
+    def stop(self) -> None:
+        """Stops for good, and drops the callback: it may hold this timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._callback = lambda: None
+
+    def _fire(self) -> None:
+        now = self._loop.time()
+        left = self._last_activity + self._seconds - now
+        if left > 0.001:
+            self._timer = self._loop.call_later(left, self._fire)
+            return
+        self._last_activity = now
+        self._timer = self._loop.call_later(self._seconds, self._fire)
+        self._callback()

@@ -1,0 +1,68 @@
+"""Checks of a request head that httptools accepts, but two parsers of one connection, such as a
+proxy and this server, could read differently: where the body ends, or which of two hosts, keys or
+origins counts (request smuggling, RFC 9112, 11.2).
+"""
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+
+_UNIQUE = {
+    b"host": "Host",
+    b"authorization": "Authorization",
+    b"x-api-key": "x-api-key",
+    b"x-goog-api-key": "x-goog-api-key",
+    b"origin": "Origin",
+}
+"""Headers that a request may have once."""
+
+
+def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
+    """Returns what is wrong with a head, for its client; None if nothing is."""
+    hosts = [value.lower() for name, value in headers if name == b"host"]
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if version not in ("1.0", "1.1"):
+        return "The HTTP version must be 1.1 or 1.0."
+    names = [name for name, _ in headers if name in _UNIQUE]
+    repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
+    if repeated is not None or (version == "1.1" and not hosts):
+        return f"The request must have exactly one {repeated or 'Host'} header."
+    if codings and (version == "1.0" or codings != [b"chunked"]):
+        return "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
+    if method == b"CONNECT":
+        return "CONNECT is not supported: this server is not a proxy."
+    if target != b"*" and not target.startswith(b"/") and not _is_url_of(target, hosts):
+        return "The request target must be a path, or a URL of the Host."
+    return None
+
+
+def _is_url_of(target: bytes, hosts: list[bytes]) -> bool:
+    _, _, rest = target.partition(b"://")
+    authority, slash, _ = rest.partition(b"/")
+    return slash == b"/" and hosts == [authority.lower()]
+
+
+def has_body(headers: Headers) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
+
+
+def longest_line(target: bytes, headers: Headers) -> int:
+    """Returns the length of the longest line, in bytes."""
+    return max([len(target), *(len(name) + len(value) for name, value in headers)])
+
+
+def without_upgrade(headers: Headers) -> Headers:
+    """Returns the headers without a request for an upgrade."""
+    found = []
+    for name, value in headers:
+        if name == b"connection":
+            tokens = [token.strip() for token in value.split(b",")]
+            value = b", ".join(token for token in tokens if token.lower() not in _UPGRADE)
+            if not value:
+                continue
+        if name not in _UPGRADE:
+            found.append((name, value))
+    return found
+
+
+_UPGRADE = (b"upgrade", b"http2-settings")

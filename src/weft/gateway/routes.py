@@ -1,0 +1,114 @@
+"""The route table: which endpoint answers which path."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.routing import BaseRoute, Route
+
+from weft.gateway.apis import CHAT_COMPLETIONS, GENERATE_CONTENT, MESSAGES, RESPONSES
+from weft.gateway.compaction import CompactResponse
+from weft.gateway.conversations import (
+    ConversationEndpoint,
+    ConversationItem,
+    ConversationItems,
+    CreateConversation,
+)
+from weft.gateway.endpoints import Endpoint, GatewayContext, GeminiEndpoint, MessagesEndpoint
+from weft.gateway.models import ModelsEndpoint
+from weft.gateway.responses import ResponsesEndpoint, StoringEndpoint, StoringMessagesEndpoint
+from weft.gateway.sessions import Sessions
+from weft.gateway.stored_completions import (
+    CompletionEndpoint,
+    CompletionMessages,
+    ListCompletions,
+)
+from weft.gateway.stored_responses import (
+    CancelResponse,
+    InputItems,
+    ResponseFindings,
+    ResumeStream,
+    StoredResponseEndpoint,
+)
+from weft.gateway.token_counting import CountTokens, InputTokens
+from weft.gateway.tool_outputs import SubmitToolOutputs
+from weft.relay.routing import Routing
+
+POST = ["POST"]
+GET = ["GET"]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTable:
+    """The endpoints of the dialects."""
+
+    direct: Mapping[str, Endpoint]
+    """What takes nearly every POST, by path: found without the router."""
+
+    resumed: Mapping[str, ResumeStream]
+    """The same for a POST with Last-Event-ID."""
+
+    routes: list[BaseRoute]
+
+
+def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | None) -> RouteTable:
+    """Returns the routes; those of stored responses only if there is a store."""
+    direct: dict[str, Endpoint] = {
+        "/v1/chat/completions": Endpoint(gateway, CHAT_COMPLETIONS),
+        "/v1/responses": Endpoint(gateway, RESPONSES),
+        "/v1/messages": MessagesEndpoint(gateway, MESSAGES),
+    }
+    resumed: dict[str, ResumeStream] = {}
+    stored: list[BaseRoute] = []
+    if sessions is not None:
+        direct = {
+            "/v1/chat/completions": StoringEndpoint(gateway, CHAT_COMPLETIONS, sessions),
+            "/v1/responses": ResponsesEndpoint(gateway, RESPONSES, sessions),
+            "/v1/messages": StoringMessagesEndpoint(gateway, MESSAGES, sessions),
+        }
+        resumed = {
+            "/v1/chat/completions": ResumeStream(sessions, CHAT_COMPLETIONS, gateway.keepalive),
+            "/v1/messages": ResumeStream(sessions, MESSAGES, gateway.keepalive),
+        }
+        stored = _stored_routes(gateway, sessions)
+    models = ModelsEndpoint(routing)
+    tokens = InputTokens(gateway, routing, sessions)
+    message_tokens = CountTokens(gateway, routing, MESSAGES)
+    routes = [
+        Route("/v1/responses/compact", CompactResponse(gateway, sessions), methods=POST),
+        Route("/v1/responses/input_tokens", tokens, methods=POST),
+        *stored,
+        *(Route(path, endpoint, methods=POST) for path, endpoint in direct.items()),
+        Route("/v1/messages/count_tokens", message_tokens, methods=POST),
+        # some clients leave `models/` out if the name of a model has a slash
+        Route("/v1beta/{call:path}", GeminiEndpoint(gateway, GENERATE_CONTENT), methods=POST),
+        Route("/v1/models", models, methods=GET),
+        Route("/v1/models/{id:path}", models, methods=GET),
+        Route("/v1beta/models", models, methods=GET),
+        Route("/v1beta/models/{id:path}", models, methods=GET),
+    ]
+    return RouteTable(direct, resumed, routes)
+
+
+def _stored_routes(gateway: GatewayContext, sessions: Sessions) -> list[BaseRoute]:
+    """The routes of stored responses, chat completions and conversations."""
+    response = "/v1/responses/{id}"
+    completion = "/v1/chat/completions/{id}"
+    conversation = "/v1/conversations/{id}"
+    get_or_delete, any_method = [*GET, "DELETE"], [*GET, *POST, "DELETE"]
+    retrieve = StoredResponseEndpoint(sessions, gateway.keepalive)
+    submit = SubmitToolOutputs(gateway, sessions)
+    item = ConversationItem(gateway, sessions)
+    return [
+        Route(response, retrieve, methods=get_or_delete),
+        Route(f"{response}/input_items", InputItems(sessions), methods=GET),
+        Route(f"{response}/findings", ResponseFindings(sessions), methods=GET),
+        Route(f"{response}/cancel", CancelResponse(sessions), methods=POST),
+        Route(f"{response}/submit_tool_outputs", submit, methods=POST),
+        Route("/v1/chat/completions", ListCompletions(gateway, sessions), methods=GET),
+        Route(completion, CompletionEndpoint(gateway, sessions), methods=any_method),
+        Route(f"{completion}/messages", CompletionMessages(gateway, sessions), methods=GET),
+        Route("/v1/conversations", CreateConversation(gateway, sessions), methods=POST),
+        Route(conversation, ConversationEndpoint(gateway, sessions), methods=any_method),
+        Route(f"{conversation}/items", ConversationItems(gateway, sessions), methods=[*GET, *POST]),
+        Route(f"{conversation}/items/{{item_id}}", item, methods=get_or_delete),
+    ]
