@@ -360,7 +360,7 @@ def test_a_call_without_a_name_is_not_written() -> None:
     call = ToolCall("k", "", "{}", invalid="nameless")
     assert content(call) == []
     assert not_carried(call, ToolResult("k", Raw(b"1"))) == [
-        "tool-call: a call without a name cannot be told",
+        "tool-call: it has no name",
         "tool-result: the reader does not know its call",
     ]
 
@@ -502,10 +502,12 @@ def test_opaque_items_of_other_dialects_are_custom_chunks_since_version_7() -> N
 
 def test_refusals_and_pauses_leave_a_finding() -> None:
     refusal: list[Part] = [TextStart("t", refusal=True), TextEnd("t")]
-    assert not_carried(*refusal) == ["text-start: a refusal is written as any text"]
+    assert not_carried(*refusal) == ["text-start: a refusal is written as text"]
     encoder = Encoder("ai-sdk", context=Context())
     encoder.feed([START, Finish("pause")])
-    assert [one.detail for one in encoder.findings] == ["finish: there is no word for a pause"]
+    assert [one.detail for one in encoder.findings] == [
+        "finish: there is no finish reason for a pause"
+    ]
 
 
 # Whatever is written

@@ -15,7 +15,7 @@ def test_whoever_can_be_asked_says_how() -> None:
     asked = {name for name, dialect in DIALECTS.items() if dialect.request is not None}
     assert {name for name, dialect in DIALECTS.items() if dialect.http is not None} == asked
     assert asked <= {name for name, dialect in DIALECTS.items() if dialect.quirks is not None}
-    with pytest.raises(InternalError, match="ai-sdk is not spoken over HTTP"):
+    with pytest.raises(InternalError, match="ai-sdk has no HTTP API"):
         http_of("ai-sdk")
 
 

@@ -33,7 +33,7 @@ from weft.request import AnyContent, Message, Request, ResultContent, TextConten
 APART = {"messages", "instructions", "tools"}
 """What is compared in another way."""
 
-TRANSPORT = {"dialect", "stream", "include_usage", "include", "store", "said"}
+TRANSPORT = {"dialect", "stream", "include_usage", "include", "store", "source"}
 
 IMPLIED = {"call": {"kind", "format"}, "result": {"kind", "name", "content"}}
 """What follows from the rest of a content, or is compared in another way."""

@@ -39,17 +39,17 @@ def dialect_named(name: str) -> Dialect:
 
 
 def http_of(name: str) -> HttpApi:
-    """Returns how a dialect is spoken over HTTP."""
+    """Returns the HTTP API of a dialect."""
     found = DIALECTS[name].http
     if found is None:
-        raise InternalError(f"{name} is not spoken over HTTP")
+        raise InternalError(f"{name} has no HTTP API")
     return found
 
 
 def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> str:
-    """Returns the dialect that a client speaks who asks a gateway there: that of its errors, too.
+    """Returns the dialect of a request to the gateway, and so of its response and errors.
 
-    Names of headers are in lower case.
+    The names of headers are in lower case.
     """
     found, longest = "", -1
     for name, dialect in DIALECTS.items():

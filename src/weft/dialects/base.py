@@ -1,7 +1,7 @@
 """What every dialect is made of.
 
-A dialect is a row of pure functions. Decoders and encoders live for one response and one
-choice; both have two verbs, `feed` and `finish`.
+A dialect is a row of pure functions. Decoders and encoders live for one response and one choice;
+both have two methods, `feed` and `finish`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +26,12 @@ DialectName = Literal[
 """The names of the dialects. `open-responses` is a second name of `openai-responses`."""
 
 EventKey = tuple[str, int, int] | tuple[str, int, int, str]
-"""An event of which there is one for each item, or part of one: its name, and the two numbers; and
-the id of an item that it announces, on a wire that has one."""
+"""Identifies an event that is sent once for each item or part: its name, the index of the item and
+of the part, and the id of an item that it announces."""
 
 
 class FrameDecoder(Protocol):
-    """Frames in, parts out. Any frames; the parts need a guard."""
+    """Frames in, parts out. Takes any frames; the parts need a guard."""
 
     def feed(self, frame: Frame) -> list[Part]: ...
 
@@ -39,13 +39,13 @@ class FrameDecoder(Protocol):
 
     @property
     def ending(self) -> bool:
-        """Whether the wire told why it ends, and only its usage or its terminator may follow."""
+        """Whether the finish reason came, and only the usage or the terminator may follow."""
         ...
 
     @property
     def holding(self) -> bool:
-        """Whether something that the frames so far said has not come out as parts yet. Frames are
-        not passed on meanwhile: what they say may still change."""
+        """Whether something in the frames so far has not been emitted as parts. Meanwhile frames
+        are not passed through, because their meaning may still change."""
         ...
 
 
@@ -58,93 +58,93 @@ class Stage(Protocol):
 
     @property
     def passes(self) -> bool:
-        """Whether it has done its work: whatever comes passes as it is, and nothing waits."""
+        """Whether it is done: all parts pass unchanged, and nothing is held."""
         ...
 
     @property
     def holding(self) -> bool:
-        """Whether something that was fed has not come out yet, in one shape or another."""
+        """Whether something that was fed has not come out yet."""
         ...
 
 
 class PassthroughHistory(msgspec.Struct, frozen=True):
-    """What a client was told in the upstream's own events, before an encoder had to go on."""
+    """What a client received in the upstream's own events, before an encoder took over."""
 
     number: int = -1
-    """The number of the last event, on a wire that numbers them."""
+    """The number of the last event, on a wire that numbers its events."""
 
     event_keys: frozenset[EventKey] = frozenset()
-    """What `Dialect.event_key` said of these events."""
+    """The keys of these events, by `Dialect.event_key`."""
 
 
 class EventEncoder(Protocol):
-    """Guarded parts in, events out. Reads the fold, never joins."""
+    """Guarded parts in, events out. Reads joined text from the fold."""
 
     def feed(self, parts: Sequence[Part]) -> list[Event]: ...
 
     def finish(self) -> list[Event]: ...
 
     def resume(self, before: PassthroughHistory) -> None:
-        """The client knows what was fed so far from the upstream's own events: nothing of that is
-        written again, and numbers go on behind them. The events returned so far were discarded.
+        """The client received what was fed so far in the upstream's own events: nothing of that is
+        written again, and the numbering continues. The events returned so far were discarded.
         """
         ...
 
     def keepalive(self) -> Event | None:
-        """The event that says nothing, on a wire that has one; else a writer has a comment."""
+        """The keepalive event of a wire that has one; otherwise the writer sends a comment."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelListing:
-    """How a dialect writes the models that there are."""
+    """How a dialect lists models."""
 
     one: Callable[[str], object]
-    """A model, by its name."""
+    """Returns a model, by its name."""
 
     all: Callable[[list[object], list[str]], object]
-    """The list of them, and of their names."""
+    """Returns the list, of models and of their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpApi:
-    """A dialect over HTTP: what upstreams are asked by, and what its clients are known by."""
+    """A dialect over HTTP: how upstreams are called, and how its clients are recognised."""
 
     path: Callable[[str, bool], str]
-    """Returns where a model is asked, below the base URL: its name, percent-encoded, and whether
-    for a stream."""
+    """Returns the path below the base URL, for a model's name, percent-encoded, and whether the
+    response is streamed."""
 
     base: str
-    """What a base URL leads to. Dialects that agree here share the addresses of hosts."""
+    """The kind of base URL. Dialects with the same kind share the base URLs of hosts."""
 
     tails: tuple[str, ...]
-    """What people write at the end of a base URL, though `path` begins with it."""
+    """Suffixes of a base URL that `path` already begins with."""
 
     key: tuple[str, str]
-    """The header that shows a key, and what stands there before it."""
+    """The header of the API key, and the prefix of its value."""
 
     prefixes: tuple[str, ...]
-    """Paths of a gateway below which this dialect is spoken; the longest that fits counts."""
+    """Paths of the gateway that belong to this dialect; the longest match counts."""
 
     headers: tuple[tuple[str, str], ...] = ()
-    """Headers that an upstream wants beside the body, where a client sent no other."""
+    """Headers that an upstream requires, unless the client sent its own."""
 
     version: str | None = None
-    """The header in which clients say which version of the wire they speak."""
+    """The header with the version of the API."""
 
     betas: str | None = None
-    """The header in which they ask for what is not in it yet."""
+    """The header that enables beta features."""
 
     known_by: tuple[str, str] | None = None
-    """A path that belongs to another dialect, and the header which says that it is this one."""
+    """A path shared with another dialect, and the header that only clients of this one send."""
 
     models: ModelListing | None = None
-    """None: its clients list them in another dialect."""
+    """None: its clients list models in another dialect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One streaming language. What it cannot do yet is None."""
+    """One streaming dialect. What it does not support is None."""
 
     name: DialectName
     speaks: Callable[[Frame], bool]
@@ -154,73 +154,72 @@ class Dialect:
     decoder: Callable[[Context, Findings], FrameDecoder] | None = None
     encoder: Callable[[Context, Assembler, Findings], EventEncoder] | None = None
     body: Callable[[Response, Context, Findings], bytes] | None = None
-    """Writes a response that is not streamed, or its error."""
+    """Encodes a response that is not streamed, or its error."""
 
     stages: Callable[[Context, Findings], Sequence[Stage]] = lambda context, findings: ()
-    """What reads the decoder's parts before the guard does."""
+    """The stages between the decoder and the guard."""
 
     begins: Callable[[Frame, Sequence[Frame]], bool] = lambda frame, before: False
     """Whether this frame starts another response than the frames before it belong to."""
 
     ends: Callable[[Frame], bool] = lambda frame: False
-    """Whether whatever follows this frame belongs to another response."""
+    """Whether all that follows this frame belongs to another response."""
 
     new_id: Callable[[Ids], str] = lambda ids: ids.mint("resp")
     """Mints the id of a response."""
 
     is_whole: Callable[[Frame], bool] = lambda frame: False
-    """Whether this frame is no event of a stream, but a whole answer or several events: who reads
-    a stream cannot use it as it is."""
+    """Whether this frame is not an event of a stream, but a whole body or several events, which a
+    reader of streams cannot use."""
 
     event_name: Callable[[Frame], str] = lambda frame: ""
-    """The name of this event: some upstreams leave out the line that tells it."""
+    """The name of this event, even if its `event:` line is missing."""
 
     terminator: bytes | None = None
     """The data of the event that ends every stream; not every upstream sends it."""
 
     snapshot: Callable[[Frame], bytes | None] = lambda frame: None
-    """The response object that this frame tells, on a wire whose events tell it."""
+    """The response object in this frame, on a wire whose events contain it."""
 
     stores: bool = False
-    """Whether a request can ask for its answer to be stored, and retrieved."""
+    """Whether requests can have their response stored, to be retrieved later."""
 
     resumable_by_id: bool = False
-    """Whether events get ids for clients that want to resume a stream. A wire that numbers its
-    events needs none."""
+    """Whether events get ids for clients that resume a stream. A wire that numbers its events needs
+    none."""
 
     only_usage: Callable[[Frame], bool] = lambda frame: False
-    """Whether this frame tells the usage and nothing else, on a wire whose clients must ask for
+    """Whether this frame has the usage and nothing else, on a wire whose clients must request
     it."""
 
     with_model: Callable[[Frame, str], bytes] | None = None
-    """The data of this frame with another name of the model, where clients send that back; None:
-    the upstream's name passes."""
+    """The data of this frame with another model name, if clients send that name back; None: the
+    upstream's name is passed on."""
 
     number: Callable[[Frame], int | None] = lambda frame: None
-    """The number that this frame tells, on a wire that numbers its events."""
+    """The number of this event, on a wire that numbers its events."""
 
     event_key: Callable[[Frame], EventKey | None] = lambda frame: None
-    """Names what this frame says, if that must not be said twice and no part stands for it."""
+    """Identifies an event that must not be sent twice and that no part stands for."""
 
     idle: bytes = comment("keepalive")
-    """What a stream of server-sent events sends while there is nothing to say, if the encoder has
-    no event for that."""
+    """The keepalive of a stream of server-sent events, if the encoder has no event for it."""
 
     choices: Callable[[Frame], frozenset[int]] = lambda frame: frozenset((0,))
-    """Which of several answers this frame speaks of."""
+    """The choices that this frame belongs to."""
 
     request: RequestCodec | None = None
-    """Reads and writes what is asked; None: streams only."""
+    """Parses and renders requests; None: streams only."""
 
     returns_reasoning: bool = True
-    """Whether its clients send reasoning back, with what proves it."""
+    """Whether its clients send reasoning back, with its signatures."""
 
     read_error: ErrorReader | None = None
     write_error: Callable[[ErrorPart], tuple[int, bytes]] | None = None
-    """Writes the HTTP status and the body of an answer that failed before it began."""
+    """Returns the HTTP status and the body of a response that failed before it started."""
 
     http: HttpApi | None = None
-    """How it is spoken over HTTP; None: streams only."""
+    """The HTTP API; None: streams only."""
 
     quirks: type[Quirks] | None = None
     """The class of its quirks."""

@@ -1,10 +1,10 @@
-"""Parts into a UI message stream, as a chat front end reads it.
+"""Encodes parts as a UI message stream for a chat front end.
 
-- Only chunks and keys that the front end's version knows are written, and never null: anything
-  else ends the chat there.
-- A reader stops at the error chunk, and what is open then stays open for ever. So the error waits
-  until all ends are written.
-- A call's free text is written whole: the front end reads deltas as JSON only.
+- Only chunks and keys that the front end's version knows are written, and never null: the front end
+  fails on anything else.
+- A reader stops at the error chunk, and what is open then stays open forever. So the error is
+  written after all ends.
+- The free text of a call is written in one piece: the front end parses deltas as JSON.
 - A result is written only for a call that the reader knows.
 """
 
@@ -60,21 +60,28 @@ _json = msgspec.json.Encoder().encode
 _START_STEP = Event("", b'{"type":"start-step"}')
 _FINISH_STEP = Event("", b'{"type":"finish-step"}')
 _DONE = Event("", DONE)
-_UNKNOWN = "weft"
-"""Whose a proof is that tells no origin."""
+_NO_ORIGIN = "weft"
+"""The provider of a signature whose origin is unknown."""
 
-_SINCE = {"custom": 7, "reset-step": 7, "tool-approval-response": 7, "tool-output-denied": 6}
-"""The version that chunks which come back as they were need, if that is not the first."""
+_UNKNOWN_CALL = "the reader does not know its call"
 
-_FLAWS: dict[Invalid, str] = {
+_MIN_VERSIONS = {
+    "custom": 7,
+    "reset-step": 7,
+    "tool-approval-response": 7,
+    "tool-output-denied": 6,
+}
+"""The version of the front end that opaque chunks need, if that is not the first."""
+
+_INVALID_CALLS: dict[Invalid, str] = {
     "nameless": "the call came without a name",
     "bad-arguments": "the arguments are not valid JSON",
     "stream-failed": "the stream ended before the call did",
 }
 
 
-class _Call:
-    """What all chunks of one call have in common."""
+class _SdkWrittenCall:
+    """The fields that all chunks of one call have."""
 
     __slots__ = ("dynamic", "provider_executed")
 
@@ -93,104 +100,99 @@ class _Call:
 
 
 class UiEncoder:
-    """Writes one message of one step. Needs no fold: every chunk says what its part says."""
+    """Encodes one message of one step."""
 
     def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
         quirks = context.quirks if isinstance(context.quirks, UiQuirks) else UiQuirks()
         self._context = context
         self._findings = findings
         self._ui = quirks.ui
-        self._tells_usage = quirks.usage
-        self._ours = False
-        """Whether the response came from this dialect, so that what it kept is understood."""
+        self._writes_usage = quirks.usage
+        self._is_native = False
+        """Whether the response came from this dialect, so that its extras can be written."""
+        self._continued = _continued_message(context.request)
         self._source_dialect: str | None = None
         self._model: str | None = None
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
-        self._calls: dict[str, _Call] = {}
-        """The calls that the reader knows."""
-        self._asked = False
+        self._calls: dict[str, _SdkWrittenCall] = {}
+        """The calls that were written."""
+        self._client_called = False
         """Whether a call for the client was written."""
-        self._free: set[str] = set()
+        self._free_text_calls: set[str] = set()
         self._heads: dict[tuple[type[Part], str], bytes] = {}
-        """All of a delta chunk up to its value."""
+        """The JSON of a delta chunk up to its value."""
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
-        """Returns the chunks that these parts make, each in one piece."""
+        """Returns the chunks of these parts."""
         out: list[Event] = []
         for part in parts:
             _HANDLERS[part.__class__](self, part, out)
         return out
 
     def finish(self) -> list[Event]:
-        """The finish part said it all."""
+        """Returns nothing: the finish part ended the stream."""
         return []
 
     def resume(self, before: PassthroughHistory) -> None:
-        """What was fed is all it has to know."""
+        """Nothing to adjust: every chunk has only what its part has."""
 
     def keepalive(self) -> Event | None:
         return None
 
-    def _lost(self, what: str, which: str, why: str) -> None:
+    def _not_carried(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
 
     def _extra(self, extra: Json) -> SdkExtra:
-        """What a part of this dialect kept for the way back."""
-        return parse_or_default(extra, SdkExtra) if self._ours else SdkExtra()
+        """The extra of a part of this dialect; an empty one for other dialects."""
+        return parse_or_default(extra, SdkExtra) if self._is_native else SdkExtra()
 
     # The message
 
     def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
-        self._ours = part.dialect == NAME
+        self._is_native = part.dialect == NAME
         self._source_dialect = part.dialect
         self._model, self._usage = part.model, part.usage
-        id = _continued(self._context.request) or self._context.response_id
+        # Under another id than the message it continues, the response would be a copy of it.
+        id = (self._continued and self._continued.item_id) or self._context.response_id
         start = SdkEvent("start", message_id=id or self._context.ids.mint("msg"))
         start.message_metadata = self._extra(part.extra).message_metadata
         out += _chunk(start), _START_STEP
 
     def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
-        """It waits for the ends of what is open: they come next."""
+        """The error is written with the finish, after the ends of open parts."""
         self._error = part
 
     def _finish(self, part: Finish, out: list[Event]) -> None:
         error = self._error
         if error is not None and error.kind == "cancelled":
-            reason = error.message or None if self._ui >= 7 else None
-            out += _chunk(SdkEvent("abort", reason=reason)), _DONE
+            message = error.message or None if self._ui >= 7 else None
+            out += _chunk(SdkEvent("abort", reason=message)), _DONE
             return
         if error is not None:
             out.append(_chunk(SdkEvent("error", error_text=error.message or "unknown error")))
-        finish = SdkEvent("finish", finish_reason=self._word(part))
-        finish.message_metadata = self._told(part)
+        reason: str = part.reason
+        if reason == "tool-calls" and not self._calls:
+            self._not_carried(part.type, reason, "no call of this response was written")
+            reason = "stop"
+        elif reason == "pause":  # there is none; a call that waits is never behind a stop (law 4)
+            self._not_carried(part.type, reason, "there is no finish reason for a pause")
+            reason = "tool-calls" if self._client_called else "stop"
+        finish = SdkEvent("finish", finish_reason=reason)
+        usage = merged(self._usage, part.usage)
+        if self._writes_usage:
+            finish.message_metadata = render_message_metadata(part.model or self._model, usage)
+        else:
+            if usage is not None:
+                self._not_carried("usage", "", "it is written only with the quirk `usage`")
+            finish.message_metadata = self._extra(part.extra).message_metadata
         out += _FINISH_STEP, _chunk(finish), _DONE
-
-    def _word(self, part: Finish) -> str:
-        """A pause has no word: it is a stop, but never one with a call that waits (law 4). Calls
-        that nobody can be told of are a stop."""
-        if part.reason == "tool-calls" and not self._calls:
-            self._lost(part.type, part.reason, "no call was made that this wire can carry")
-            return "stop"
-        if part.reason != "pause":
-            return part.reason
-        self._lost(part.type, part.reason, "there is no word for a pause")
-        return "tool-calls" if self._asked else "stop"
-
-    def _told(self, part: Finish) -> Json:
-        """What is told of the response: what came with it, or its usage when that is asked for."""
-        told = merged(self._usage, part.usage)
-        if not self._tells_usage:
-            if told is not None:
-                self._lost("usage", "", "it is told only when that is asked for")
-            return self._extra(part.extra).message_metadata
-        return render_message_metadata(part.model or self._model, told)
 
     # Text and reasoning
 
     def _text_start(self, part: TextStart, out: list[Event]) -> None:
         if part.refusal:
-            self._lost("text-start", "refusal", "a refusal is written as any text")
+            self._not_carried("text-start", "refusal", "a refusal is written as text")
         self._heads[TextDelta, part.id] = _head("text-delta", "id", part.id, "delta")
         metadata = self._extra(part.extra).provider_metadata
         out.append(_chunk(SdkEvent("text-start", part.id, provider_metadata=metadata)))
@@ -205,7 +207,7 @@ class UiEncoder:
 
     def _text_end(self, part: TextEnd, out: list[Event]) -> None:
         proof = wire.SdkTextMetadata(part.signature, annotations=part.annotations)
-        metadata = self._proven(part.extra, part.origin, proof)
+        metadata = self._provider_metadata(part.extra, part.origin, proof)
         out.append(_chunk(SdkEvent("text-end", part.id, provider_metadata=metadata)))
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
@@ -214,15 +216,17 @@ class UiEncoder:
             redacted_data=part.redacted,
             reasoning_encrypted_content=part.encrypted,
         )
-        metadata = self._proven(part.extra, part.origin, proof)
+        metadata = self._provider_metadata(part.extra, part.origin, proof)
         out.append(_chunk(SdkEvent("reasoning-end", part.id, provider_metadata=metadata)))
 
-    def _proven(self, extra: Json, origin: str | None, proof: wire.SdkProviderMetadata) -> Json:
-        """Proofs under the name of their origin: the front end sends them back as they are."""
+    def _provider_metadata(
+        self, extra: Json, origin: str | None, proof: wire.SdkProviderMetadata
+    ) -> Json:
+        """Signatures under the name of their origin: the front end returns them unchanged."""
         metadata = self._extra(extra).provider_metadata
         if metadata is not UNSET or proof == proof.__class__():
             return metadata
-        whose = origin or self._context.origin or self._source_dialect or _UNKNOWN
+        whose = origin or self._context.origin or self._source_dialect or _NO_ORIGIN
         return Raw(b"{%b:%b}" % (_json(whose), _json(proof)))
 
     # Calls
@@ -231,7 +235,7 @@ class UiEncoder:
         extra = self._extra(part.extra)
         call = self._announce(part, bool(extra.dynamic))
         if part.format == "text":
-            self._free.add(part.id)
+            self._free_text_calls.add(part.id)
             return
         head = _head("tool-input-delta", "toolCallId", part.id, "inputTextDelta")
         self._heads[ToolParamsDelta, part.id] = head
@@ -242,53 +246,59 @@ class UiEncoder:
     def _title(self, extra: SdkExtra) -> str | None:
         return extra.title if self._ui >= 6 else None
 
-    def _announce(self, part: ToolParamsStart | ToolCall, dynamic: bool) -> _Call:
-        """A front end has no type for a tool that the provider runs and nobody declared."""
-        if not self._ours:
-            dynamic = part.provider_executed and not _declared(self._context.request, part.name)
-        call = _Call(provider_executed=part.provider_executed, dynamic=dynamic)
+    def _announce(self, part: ToolParamsStart | ToolCall, dynamic: bool) -> _SdkWrittenCall:
+        """Front ends have no type for a provider's tool that nobody declared: it is `dynamic`."""
+        if not self._is_native:
+            request = self._context.request
+            declared = [tool.name for tool in request.tools] if request is not None else []
+            dynamic = part.provider_executed and part.name not in declared
+        call = _SdkWrittenCall(provider_executed=part.provider_executed, dynamic=dynamic)
         self._calls[part.id] = call
         return call
 
     def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
-        if part.id not in self._free:
+        if part.id not in self._free_text_calls:
             out.append(
                 Event("", b"%b%b}" % (self._heads[ToolParamsDelta, part.id], _json(part.delta)))
             )
 
     def _params_end(self, part: ToolParamsEnd, out: list[Event]) -> None:
-        """The tool-call says it."""
+        """The tool-call ends the call."""
 
     def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
         if not part.name:
-            self._lost(part.type, part.id, "a call without a name cannot be told")
+            self._not_carried(part.type, part.id, "it has no name")
             return
         call = self._calls.get(part.id) or self._announce(part, part.dynamic)
         if part.invalid is not None:
             out.append(_chunk(self._input_error(part, call)))
             return
-        self._asked = self._asked or not part.provider_executed
+        self._client_called = self._client_called or not part.provider_executed
         proof = wire.SdkProviderMetadata(part.signature)
         available = call.event("tool-input-available", part.id, part.name)
         available.input = _input(part)
-        available.provider_metadata = self._proven(part.extra, part.origin, proof)
+        available.provider_metadata = self._provider_metadata(part.extra, part.origin, proof)
         available.title = self._title(self._extra(part.extra))
         out.append(_chunk(available))
 
-    def _input_error(self, part: ToolCall, call: _Call) -> SdkEvent:
+    def _input_error(self, part: ToolCall, call: _SdkWrittenCall) -> SdkEvent:
         error = call.event("tool-input-error", part.id, part.name)
         error.input = json_string(part.params)
         error.error_text = self._extra(part.extra).error_text
-        error.error_text = error.error_text or _FLAWS[part.invalid or "bad-arguments"]
+        error.error_text = error.error_text or _INVALID_CALLS[part.invalid or "bad-arguments"]
         return error
 
     def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
-        call = self._known(part)
+        call = self._calls.get(part.id)
+        if call is None and self._continued is not None:
+            earlier = [one.id for one in self._continued.content if isinstance(one, CallContent)]
+            if part.id in earlier:
+                call = _SdkWrittenCall(provider_executed=part.provider_executed, dynamic=False)
         if call is None:
-            self._lost(part.type, part.id, "the reader does not know its call")
+            self._not_carried(part.type, part.id, _UNKNOWN_CALL)
             return
         if part.is_error and part.preliminary:
-            self._lost(part.type, part.id, "an error is always the last result")
+            self._not_carried(part.type, part.id, "an error is always the last result")
         elif part.is_error:
             error = call.event("tool-output-error", part.id)
             error.error_text = value_as_text(part.result)
@@ -299,17 +309,11 @@ class UiEncoder:
             available.preliminary = part.preliminary or None
             out.append(_chunk(available))
 
-    def _known(self, part: ToolResult) -> _Call | None:
-        call = self._calls.get(part.id)
-        if call is None and part.id in _earlier(self._context.request):
-            return _Call(provider_executed=part.provider_executed, dynamic=False)
-        return call
-
     def _approval(self, part: ToolApprovalRequest, out: list[Event]) -> None:
         if self._ui < 6:
-            self._lost(part.type, part.id, "this front end has no approvals")
+            self._not_carried(part.type, part.id, "this front end has no approvals")
         elif part.id not in self._calls:
-            self._lost(part.type, part.id, "the reader does not know its call")
+            self._not_carried(part.type, part.id, _UNKNOWN_CALL)
         else:
             request = SdkEvent("tool-approval-request", approval_id=part.approval_id)
             request.tool_call_id = part.id
@@ -320,7 +324,7 @@ class UiEncoder:
     def _source(self, part: Source, out: list[Event]) -> None:
         extra = self._extra(part.extra)
         if part.text_id is not None or part.start is not None:
-            self._lost("source", "place", "where in the text a source belongs is not told")
+            self._not_carried("source", "place", "where in the text a source belongs is not told")
         if part.kind == "document":
             document = SdkEvent("source-document", source_id=part.id)
             document.media_type = extra.media_type or UNKNOWN_MEDIA_TYPE
@@ -331,28 +335,28 @@ class UiEncoder:
             title = part.title or None
             out.append(_chunk(SdkEvent("source-url", source_id=part.id, url=part.url, title=title)))
         else:
-            self._lost(part.type, part.id, "it has no address")
+            self._not_carried(part.type, part.id, "it has no address")
 
     def _file(self, part: File, out: list[Event]) -> None:
         url = file_url(part.media_type, part.data, part.reference)
         if url is None:
-            self._lost(part.type, part.id, "only its origin knows where it is")
+            self._not_carried(part.type, part.id, "only its origin knows where it is")
         elif not part.reasoning:
             out.append(_chunk(SdkEvent("file", url=url, media_type=part.media_type)))
         elif self._ui >= 7:
             out.append(_chunk(SdkEvent("reasoning-file", url=url, media_type=part.media_type)))
         else:
-            self._lost(part.type, part.id, "this front end has no files in reasoning")
+            self._not_carried(part.type, part.id, "this front end has no files in reasoning")
 
     def _opaque(self, part: Opaque, out: list[Event]) -> None:
-        if self._ours and part.origin == NAME and self._ui >= _SINCE.get(part.kind, 5):
+        if self._is_native and part.origin == NAME and self._ui >= _MIN_VERSIONS.get(part.kind, 5):
             out.append(Event("", bytes(on_one_line(part.raw))))
         elif part.origin != NAME and self._ui >= 7:
             held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(on_one_line(part.raw)))
             kind = f"{part.origin}.{part.kind}"
             out.append(_chunk(SdkEvent("custom", kind=kind, provider_metadata=Raw(held))))
         else:
-            self._lost(part.type, part.kind, f"{part.kind} of {part.origin} has no chunk")
+            self._not_carried(part.type, part.kind, f"{part.kind} of {part.origin} has no chunk")
 
 
 def _input(call: ToolCall) -> Raw:
@@ -378,27 +382,10 @@ def _head(type: str, key: str, id: str, value: str) -> bytes:
     )
 
 
-def _last(request: Request | None) -> Message | None:
-    """The message that the answer goes on with: the assistant's, if that is the last one."""
+def _continued_message(request: Request | None) -> Message | None:
+    """The message that the response continues: the last one, if it is the assistant's."""
     last = request.messages[-1] if request and request.messages else None
     return last if last is not None and last.role == "assistant" else None
-
-
-def _continued(request: Request | None) -> str | None:
-    """The id of the message that goes on: under another one, the answer would be a copy of it."""
-    last = _last(request)
-    return last.item_id if last else None
-
-
-def _earlier(request: Request | None) -> frozenset[str]:
-    """The calls that are in the reader's message already."""
-    last = _last(request)
-    content = last.content if last else ()
-    return frozenset(one.id for one in content if isinstance(one, CallContent))
-
-
-def _declared(request: Request | None, name: str) -> bool:
-    return request is not None and any(tool.name == name for tool in request.tools)
 
 
 _HANDLERS: dict[type[Part], Callable[[UiEncoder, Any, list[Event]], None]] = {

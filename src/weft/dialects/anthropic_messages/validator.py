@@ -83,7 +83,15 @@ class MessagesValidator:
             quoted = shown(frame.data[:200].decode("utf-8", "replace"))
             self._report("event-object", f"{quoted}; expected a JSON object with a type")
             return
-        self._check_event_line(frame, type)
+        self._framing.feed(frame)
+        if frame.event and frame.event != type:
+            detail = f"event: {frame.event[:40]} for data of type {type[:40]}; expected that type"
+            self._report("event-line-differs", detail)
+        elif not frame.event and self._first_unnamed is None:
+            self._first_unnamed = f"{type[:40]} at event {frame.number}"
+        if self._first_unnamed is not None and self._framing.events:
+            detail = f"{self._first_unnamed} has no event: line; expected one with its type"
+            self._report_once("event-line", None, detail)
         self._check_phase(type)
         check = _EVENTS.get(type)
         if check is not None:
@@ -102,17 +110,6 @@ class MessagesValidator:
         self._phase = _ValidatorPhase.OVER
 
     # Frames and their order
-
-    def _check_event_line(self, frame: Frame, type: str) -> None:
-        self._framing.feed(frame)
-        if frame.event and frame.event != type:
-            detail = f"event: {frame.event[:40]} for data of type {type[:40]}; expected that type"
-            self._report("event-line-differs", detail)
-        elif not frame.event and self._first_unnamed is None:
-            self._first_unnamed = f"{type[:40]} at event {frame.number}"
-        if self._first_unnamed is not None and self._framing.events:
-            detail = f"{self._first_unnamed} has no event: line; expected one with its type"
-            self._report_once("event-line", None, detail)
 
     def _check_phase(self, type: str) -> None:
         phase = self._phase
@@ -141,8 +138,20 @@ class MessagesValidator:
             return
         self._phase = _ValidatorPhase.CONTENT
         message = fields(event.get("message"))
-        self._check_fields(message)
-        self._check_usage(fields(message.get("usage")), "message_start")
+        usage = fields(message.get("usage"))
+        wrong = [
+            key for key, kind in _MESSAGE_FIELDS.items() if not isinstance(message.get(key), kind)
+        ]
+        if "usage" not in wrong:
+            wrong += [f"usage.{key}" for key in _REQUIRED_COUNTS if count(usage.get(key)) is None]
+        if wrong:
+            detail = f"message_start without {', '.join(wrong)}; expected a complete message"
+            self._report("message-start-shape", detail)
+        for key, expected in _CONSTANT_FIELDS.items():
+            if key not in wrong and message[key] != expected:
+                detail = f"message_start with {key} {shown(message[key])}; expected {expected}"
+                self._report("message-start-shape", detail)
+        self._check_usage(usage, "message_start")
         content, reason = elements(message.get("content")), message.get("stop_reason")
         self._blocks.prefilled(content)
         if content:
@@ -153,21 +162,6 @@ class MessagesValidator:
         elif reason is not None:
             detail = f"message_start with stop_reason {shown(reason)}; expected null"
             self._report("message-start-ended", detail)
-
-    def _check_fields(self, message: JsonObject) -> None:
-        wrong = [
-            key for key, kind in _MESSAGE_FIELDS.items() if not isinstance(message.get(key), kind)
-        ]
-        usage = fields(message.get("usage"))
-        if "usage" not in wrong:
-            wrong += [f"usage.{key}" for key in _REQUIRED_COUNTS if count(usage.get(key)) is None]
-        if wrong:
-            detail = f"message_start without {', '.join(wrong)}; expected a complete message"
-            self._report("message-start-shape", detail)
-        for key, expected in _CONSTANT_FIELDS.items():
-            if key not in wrong and message[key] != expected:
-                detail = f"message_start with {key} {shown(message[key])}; expected {expected}"
-                self._report("message-start-shape", detail)
 
     def _message_delta(self, event: JsonObject) -> None:
         self._stop_count += 1

@@ -7,6 +7,7 @@ checked separately (see `validation/state.py`).
 from collections.abc import Callable
 
 from weft.dialects.gemini.validation.state import ValidatedCandidate
+from weft.dialects.gemini.wire import ERROR_STATUSES
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import count, elements, fields, shown, text
@@ -14,26 +15,6 @@ from weft.findings import Findings
 from weft.sse import DONE, Frame
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
-_ERROR_STATUSES = frozenset(
-    {
-        "INVALID_ARGUMENT",
-        "FAILED_PRECONDITION",
-        "OUT_OF_RANGE",
-        "UNAUTHENTICATED",
-        "PERMISSION_DENIED",
-        "NOT_FOUND",
-        "ABORTED",
-        "ALREADY_EXISTS",
-        "RESOURCE_EXHAUSTED",
-        "CANCELLED",
-        "INTERNAL",
-        "UNKNOWN",
-        "DATA_LOSS",
-        "UNIMPLEMENTED",
-        "UNAVAILABLE",
-        "DEADLINE_EXCEEDED",
-    }
-)
 _SUMMED_COUNTS = (
     "promptTokenCount",
     "toolUsePromptTokenCount",
@@ -91,10 +72,17 @@ class GeminiValidator:
     def _check_response(self, response: JsonObject) -> None:
         if self._end_state == _FAILED:
             self._report("after-error", "a frame after an error; expected the end of the stream")
-        self._check_keys(response)
+        keys = list(response)
+        for candidate in map(fields, elements(response.get("candidates"))):
+            keys += candidate
+            for part in map(fields, elements(fields(candidate.get("content")).get("parts"))):
+                keys += [*part, *fields(part.get("functionCall"))]
+        for key in keys:
+            if "_" in key:
+                self._report_once("key-spelling", key, f"the key {key!r}; expected camelCase")
         if not any(response.get(key) is not None for key in _CONTENT_KEYS):
-            keys = ", ".join(response) or "nothing"
-            detail = f"a frame with {keys[:80]}; expected one of {', '.join(_CONTENT_KEYS)}"
+            found = ", ".join(response) or "nothing"
+            detail = f"a frame with {found[:80]}; expected one of {', '.join(_CONTENT_KEYS)}"
             self._report("frame-empty", detail)
         for key, check in _FIELDS.items():
             if response.get(key) is not None:
@@ -112,24 +100,13 @@ class GeminiValidator:
         if value:
             self._metadata.setdefault(key, value)
 
-    def _check_keys(self, response: JsonObject) -> None:
-        """Checks the keys of a frame down to its parts."""
-        keys = list(response)
-        for candidate in map(fields, elements(response.get("candidates"))):
-            keys += candidate
-            for part in map(fields, elements(fields(candidate.get("content")).get("parts"))):
-                keys += [*part, *fields(part.get("functionCall"))]
-        for key in keys:
-            if "_" in key:
-                self._report_once("key-spelling", key, f"the key {key!r}; expected camelCase")
-
     def _check_error(self, value: JsonValue) -> None:
         error = fields(value)
         wrong = [key for key in ("message", "status") if not isinstance(error.get(key), str)]
         if wrong or count(error.get("code")) is None:
             detail = f"error is {shown(value)}; expected code, message and status"
             self._report("error-shape", detail)
-        elif error["status"] not in _ERROR_STATUSES:
+        elif error["status"] not in ERROR_STATUSES:
             detail = f"an error with status {shown(error['status'])}; expected a known value"
             self._report("error-status", detail)
         self._end_state = _FAILED

@@ -41,7 +41,7 @@ from weft.dialects.openai_responses.encoding.items import (
     TextPartWriter,
 )
 from weft.dialects.openai_responses.encoding.snapshot import new_response
-from weft.dialects.openai_responses.errors import write_error
+from weft.dialects.openai_responses.errors import render_error, write_error
 from weft.dialects.openai_responses.extra import ItemExtra, ResponsesFinishExtra, without_identity
 from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
@@ -87,7 +87,6 @@ IMAGE_FORMATS = {
 
 
 _json = msgspec.json.Encoder().encode
-_decode_error = msgspec.json.Decoder(wire.ErrorBody).decode
 
 
 class ResponsesEncoder:
@@ -132,7 +131,9 @@ class ResponsesEncoder:
             if self._calls.deferred is not None:
                 self._calls.announce_deferred(self._calls.deferred, part)
             if self._items.closable and self._error is None:
-                self._items.close_before(_item_group(part))
+                # only a text or reasoning continues an item
+                group = part.item_id if isinstance(part, TextStart | ReasoningStart) else None
+                self._items.close_before(group)
             _HANDLERS[part.__class__](self, part)
         self._events.out = []  # the caller owns what was returned
         return out
@@ -261,7 +262,7 @@ class ResponsesEncoder:
         """Writes the error, its fields both at the top level, as the official client types them,
         and nested, as the specification describes them.
         """
-        detail = _decode_error(write_error(error)[1]).error
+        detail = render_error(error)
         flat = b'"code":%b,"message":%b,"param":%b,"error":' % (
             _json(detail.code),
             _json(detail.message),
@@ -480,11 +481,6 @@ class ResponsesEncoder:
         self._events.write("response.content_part.added", position, locator, bytes(raw))
         self._events.write("response.content_part.done", position, locator, bytes(raw))
         self._items.part_done(item)
-
-
-def _item_group(part: Part) -> str | None:
-    """Returns the group of the item that a part may continue."""
-    return part.item_id if isinstance(part, TextStart | ReasoningStart) else None
 
 
 def _of_calls(handle: Callable[[CallWriter, Any], None]) -> Callable[[ResponsesEncoder, Any], None]:

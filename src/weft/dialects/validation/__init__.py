@@ -1,1 +1,1 @@
-"""What the rules of every wire are watched with."""
+"""What the validators of all dialects share."""

@@ -1,6 +1,6 @@
-"""Untyped frames, read with care: for the rules of a wire, never for its codecs.
+"""Access to untyped JSON, for validators, never for codecs.
 
-No function here raises for what a stream may hold, save `parsed`, which says so.
+No function here raises for any JSON value, except `parse_json`.
 """
 
 import json
@@ -10,10 +10,10 @@ from weft.dialects.rules import JsonValue
 from weft.sse import Frame
 
 _MIN_EVENT_BYTES = len(b"data:\n\n")
-"""The fewest bytes that an event has beside its data. A line of JSON has its line end."""
+"""The fewest bytes that an event has beside its data. A line of JSON has only its line end."""
 
 _MAX_QUOTED = 60
-"""Characters of a value that are quoted in a detail."""
+"""Characters of a value that a finding quotes."""
 
 _LARGE_NUMBER = 10**18
 
@@ -29,19 +29,19 @@ def elements(value: JsonValue) -> list[JsonValue]:
 
 
 def text(value: JsonValue) -> str:
-    """A text; an empty one for anything else."""
+    """A string; an empty one for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def count(value: JsonValue) -> int | None:
-    """A whole number from 0 on; None for anything else."""
+    """An integer from 0 on; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
 
 
 def shown(value: JsonValue) -> str:
-    """A value as a detail quotes it: short, and only its kind if it is large."""
+    """A value as a finding quotes it: shortened, and only its type if it is large."""
     if isinstance(value, dict):
         return "an object" if value else "{}"
     if isinstance(value, list):
@@ -53,7 +53,7 @@ def shown(value: JsonValue) -> str:
 
 
 def parse_json(written: str) -> JsonValue:
-    """The value of a JSON text; raises ValueError for what is none."""
+    """The value of a JSON text; raises ValueError for any other text."""
     try:
         value: JsonValue = json.loads(written, parse_constant=_reject_constant)
     except RecursionError:
@@ -62,11 +62,11 @@ def parse_json(written: str) -> JsonValue:
 
 
 def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:
-    """Whether two values are equal; of two that are too deep to compare, nothing is said."""
+    """Whether two values are equal; True for values that are too deep to compare."""
     try:
         return one == other
     except RecursionError:
@@ -74,16 +74,15 @@ def same(one: JsonValue, other: JsonValue) -> bool:
 
 
 class FramingDetector:
-    """Tells server-sent events from lines of JSON, by the bytes between two frames.
+    """Detects server-sent events or lines of JSON, by the bytes between two frames.
 
-    A frame itself does not say how it was written, and a rule about `event:` lines or `[DONE]`
-    is no rule for lines of JSON.
+    Rules about `event:` lines or `[DONE]` do not apply to lines of JSON.
     """
 
     def __init__(self) -> None:
         self._before: Frame | None = None
         self.events: bool | None = None
-        """None as long as it is not known: one frame alone does not tell."""
+        """Whether these are server-sent events; None while that is unknown."""
 
     def feed(self, frame: Frame) -> None:
         before, self._before = self._before, frame
