@@ -213,7 +213,7 @@ def _forces(choice: Json) -> bool:
     return found.type != "allowed_tools" or found.mode == "required"
 
 
-class SubmitToolOutputs(ResponsesEndpoint):
+class ToolOutputsEndpoint(ResponsesEndpoint):
     """Accepts the tool outputs of one response."""
 
     def __init__(self, gateway: GatewayContext, sessions: Sessions) -> None:
