@@ -32,7 +32,7 @@ from tests import fuzz_inputs
 from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.fuzz import Target, cut, main, must
 from tests.played import BODY, EVENTS, Piece, Play, Played
-from tests.test_relay_run import ASKED, place
+from tests.test_relay_run import REQUEST_BODIES, upstream_config
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.relay.audit import audit_entry
 from weft.relay.incoming import (
@@ -84,7 +84,7 @@ def way(variant: int) -> Way:
     """The way that a variant names: a number whose first digit is the upstream's dialect."""
     rng = Random(variant)
     client = rng.choice(DIALECTS)
-    fields: dict[str, object] = dict(ASKED[client])
+    fields: dict[str, object] = dict(REQUEST_BODIES[client])
     if client != GEMINI:
         fields["stream"] = stream = rng.random() < 0.75
     else:
@@ -190,7 +190,7 @@ class World:
         script: list[Piece] = [one for one in pieces if one]
         if way.breaks:
             script.append(Unreachable("connection lost", "truncated"))
-        upstream = Played(place(dialect=way.upstream), Play(script, 200, way.headers))
+        upstream = Played(upstream_config(dialect=way.upstream), Play(script, 200, way.headers))
         run, writer = await self._run(upstream, way)
         told: bytes | None = None
         with suppress(RequestFailed):

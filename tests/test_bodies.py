@@ -84,10 +84,10 @@ def test_the_number_of_all_values_has_a_limit() -> None:
         (b"", "the body is empty; expected a JSON object"),
         (b" \n", "the body is empty; expected a JSON object"),
         (b'{"a":{"b":[1,9223372036854775808]}}', "a.b[1]: the integer has more than 64 bits"),
-        (b'{"a":[{}],"b":{"c":[0,0,0,0,0,0,0]}}', "b.c: an array of more than 6 items"),
+        (b'{"a":[{}],"b":{"c":[0,0,0,0,0,0,0]}}', "b.c: an array with more than 6 items"),
         (
             b'{"a":{"\\"[":{"1":1,"2":2,"3":3,"4":4,"5":5}}}',
-            'a."[: an object of more than 4 keys',
+            'a."[: an object with more than 4 keys',
         ),
         (b'{"a":1e999}', "a: the number is out of range"),
         (b'{"a":' + b"9" * 5000 + b"}", "a: the integer has more than 64 bits"),
@@ -133,7 +133,7 @@ def test_a_body_is_read_to_its_end_and_no_further_than_the_limit() -> None:
     for messages, told in (([piece(b"01234", True), piece(b"567890")], None), ([], b"11")):
         with pytest.raises(HttpRejection) as shut:
             received(*messages, told=told)
-        assert (shut.value.status, str(shut.value)) == (413, "the body is over 10 bytes")
+        assert (shut.value.status, str(shut.value)) == (413, "the body is larger than 10 bytes")
 
 
 def test_a_client_that_leaves_is_noticed() -> None:

@@ -66,8 +66,8 @@ def test_usable_settings_are_summed_up_in_a_few_lines(tmp_path: Path) -> None:
         "  open to the keys alice, bob\n"
     )
     assert err == (
-        "warning: weft.toml:11: upstreams.mistral.api_key: this host wants a key, and there is "
-        "none: MISTRAL_API_KEY is not set\n"
+        "warning: weft.toml:11: upstreams.mistral.api_key: this host needs an API key: "
+        "MISTRAL_API_KEY is not set\n"
     )
     assert code == 0
 

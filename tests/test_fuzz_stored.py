@@ -61,8 +61,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
 def told(stored: Stored, client: str) -> tuple[Entry, list[Block]]:
     """An answer of an upstream of the same dialect, as it is stored."""
     said = b"".join(SPEECHES[client].frames)
-    _, id = stored.runner.run(stored.told_of(said, client, client, stream=True))
-    return stored.runner.run(stored.kept(id or ""))
+    _, id = stored.runner.run(stored.send_bytes(said, client, client, stream=True))
+    return stored.runner.run(stored.stored(id or ""))
 
 
 def flips(data: bytes) -> Iterator[bytes]:

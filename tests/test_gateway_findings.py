@@ -10,8 +10,8 @@ import pytest
 from tests.faults.world import until
 from tests.gateway_process import Gateway, gateway
 from tests.played import Play, Played
-from tests.test_relay_run import World, place
-from tests.test_relay_run import asked as request
+from tests.test_relay_run import World, upstream_config
+from tests.test_relay_run import incoming_request as request
 from weft.gateway.http_response import weft_headers
 
 SETTINGS = """
@@ -86,7 +86,9 @@ def test_a_header_counts_what_was_known_before_the_head() -> None:
     raw = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in chunks)
 
     async def head() -> list[tuple[bytes, bytes]]:
-        run = World([Played(place(), Play([raw]))]).run(request("anthropic-messages", top_k=3))
+        run = World([Played(upstream_config(), Play([raw]))]).run(
+            request("anthropic-messages", top_k=3)
+        )
         try:
             await run.open()
             return weft_headers("req_1", run)

@@ -107,14 +107,14 @@ SMUGGLED = {
 def test_what_two_readers_could_cut_differently_is_refused_once_and_the_connection_closed(
     case: str,
 ) -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(SMUGGLED[case] + BAIT)
         assert [answer.status for answer in client.answers()] == [400]
 
 
 @pytest.mark.parametrize("case", SMUGGLED)
 def test_where_the_network_cuts_a_broken_request_changes_nothing(case: str) -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         for byte in SMUGGLED[case] + BAIT:
             client.send(bytes([byte]))
         assert [answer.status for answer in client.answers()] == [400]
@@ -122,40 +122,40 @@ def test_where_the_network_cuts_a_broken_request_changes_nothing(case: str) -> N
 
 @pytest.mark.parametrize("case", SMUGGLED)
 def test_a_broken_request_after_a_good_one_is_refused_after_its_answer(case: str) -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         client.send(SMUGGLED[case] + BAIT)
-        door.expect("streaming")
-        door.tiny.go_on()
+        gateway.expect("streaming")
+        gateway.tiny.go_on()
         client.until(b"two\r\n0\r\n\r\n")
         assert [answer.status for answer in client.answers()] == [400]
 
 
 def test_a_broken_request_does_not_wait_for_a_body_to_be_asked_for_again() -> None:
     """The app has begun to wait for the rest of a body that turns out to be broken."""
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/echo", b"", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n")
         client.send(b"zz\r\n" + BAIT)
         began = time.monotonic()
         assert [answer.status for answer in client.answers()] == [400]
-        door.expect("gone")
+        gateway.expect("gone")
         assert (
             time.monotonic() - began < LINGER
         )  # as long as who is heard may take  # not only when the connection is lost
 
 
 def test_a_begun_answer_whose_request_breaks_ends_without_its_end() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/half", b"", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n")
         client.until(b"begun")
         client.send(b"zz\r\n" + BAIT)
         assert client.rest() == b"\r\n"
-        door.expect("gone")
+        gateway.expect("gone")
 
 
 def test_a_whole_answer_whose_request_breaks_later_stays_the_only_one() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/early", b"", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n")
         assert client.answer().body == b"early"
         client.send(b"zz\r\n" + BAIT)
@@ -164,16 +164,16 @@ def test_a_whole_answer_whose_request_breaks_later_stays_the_only_one() -> None:
 
 def test_a_refused_request_in_a_pipeline_is_never_begun() -> None:
     """Its head was good, so it waited for its turn; its body is broken."""
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         broken = request("/half", b"", "Transfer-Encoding: chunked") + b"zz\r\n" + BAIT
         client.send(request("/pid") + broken)
-        door.tiny.go_on()
+        gateway.tiny.go_on()
         client.until(b"two\r\n0\r\n\r\n")
         assert [answer.status for answer in client.answers()] == [200, 400]
-        door.expect("streaming", "two")
-        assert door.said.empty()
+        gateway.expect("streaming", "two")
+        assert gateway.said.empty()
 
 
 # The shape of refusals
@@ -192,7 +192,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("path", SHAPES)
 def test_a_refusal_has_the_shape_that_clients_of_the_path_understand(path: str) -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(b"POST " + path.encode() + b" HTTP/1.1\r\n\r\n")
         answer = client.answer()
         date = answer.headers.pop("date")
@@ -212,19 +212,19 @@ def test_a_refusal_has_the_shape_that_clients_of_the_path_understand(path: str) 
 
 
 def test_an_answer_does_not_say_what_serves_it() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         assert sorted(client.ask("/pid").headers) == ["content-length", "date"]
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_many_requests_use_one_connection(loop: str) -> None:
-    with running(ConnectionLimits(), loop=loop) as door, door.client() as client:
+    with running(ConnectionLimits(), loop=loop) as gateway, gateway.client() as client:
         for number in range(20):
             assert json.loads(client.ask("/echo", b"%d" % number).body)["body"] == str(number)
 
 
 def test_a_pipeline_behind_a_stream_is_kept_until_its_turn() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         bodies = ["a" * 10, "b" * 100_000, "c" * 300_000, "", "d"]
@@ -232,14 +232,14 @@ def test_a_pipeline_behind_a_stream_is_kept_until_its_turn() -> None:
             target=client.send, args=(b"".join(request("/echo", b.encode()) for b in bodies),)
         )
         sender.start()
-        door.tiny.go_on()
+        gateway.tiny.go_on()
         client.until(b"two\r\n0\r\n\r\n")
         assert [json.loads(client.answer().body)["body"] for _ in bodies] == bodies
         sender.join()
 
 
 def test_requests_in_a_row_are_answered_in_their_order() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(b"".join(request("/echo", b"%d" % number) for number in range(50)))
         bodies = [json.loads(client.answer().body)["body"] for _ in range(50)]
         assert bodies == [str(number) for number in range(50)]
@@ -250,7 +250,7 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
 def test_a_body_comes_whole_whatever_its_framing(size: int, cut: int | None) -> None:
     body = b"x" * size
     chunked = b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in (body[:7], body[7:]) if one)
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         for message in (
             request("/echo", body),
             request("/echo", chunked + b"0\r\n\r\n", "Transfer-Encoding: Chunked"),
@@ -266,7 +266,7 @@ def test_a_body_comes_whole_whatever_its_framing(size: int, cut: int | None) -> 
 
 
 def test_a_client_that_asks_first_is_told_to_go_on() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/echo", b"", "Content-Length: 2", "Expect: 100-continue"))
         assert client.head() == (100, {})
         client.send(b"hi")
@@ -274,7 +274,7 @@ def test_a_client_that_asks_first_is_told_to_go_on() -> None:
 
 
 def test_http_1_0_works_without_a_host_and_closes() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nhi")
         [answer] = client.answers()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
@@ -282,7 +282,7 @@ def test_http_1_0_works_without_a_host_and_closes() -> None:
 
 
 def test_a_target_may_be_a_url_of_the_host() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(b"GET http://a:80/pid?x HTTP/1.1\r\nHost: a:80\r\n\r\n")
         assert client.answer().status == 200
 
@@ -297,7 +297,7 @@ def test_an_upgrade_that_nobody_speaks_is_ignored_and_the_body_is_a_body(after: 
         "HTTP2-Settings: AAMAAABkAAQAAP__",
         f"Content-Length: {len(BAIT) + len(after)}",
     )
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(head + after)
         client.send(BAIT)
         answer = json.loads(client.answer().body)
@@ -313,9 +313,9 @@ HANDSHAKE = (
 
 
 def test_a_websocket_still_opens() -> None:
-    with running(QUICK, keep_alive=0.1) as door:
-        with connect(f"ws://127.0.0.1:{door.port}/socket") as websocket:
-            door.expect("accepted")
+    with running(QUICK, keep_alive=0.1) as gateway:
+        with connect(f"ws://127.0.0.1:{gateway.port}/socket") as websocket:
+            gateway.expect("accepted")
             for size in (1, 100_000):
                 websocket.send("x" * size)
                 assert websocket.recv(PATIENCE) == "x" * size
@@ -323,14 +323,14 @@ def test_a_websocket_still_opens() -> None:
                 websocket.recv(1.0)
             websocket.send("still here")
             assert websocket.recv(PATIENCE) == "still here"
-        door.expect("socket-gone")
+        gateway.expect("socket-gone")
 
 
 def test_a_websocket_after_an_unfinished_request_is_refused() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/stream") + HANDSHAKE)
         client.until(b"one,")
-        door.tiny.go_on()
+        gateway.tiny.go_on()
         client.until(b"two\r\n0\r\n\r\n")
         assert [answer.status for answer in client.answers()] == [400]
 
@@ -350,7 +350,7 @@ PADDED = b"GET /pid HTTP/1.1\r\nHost: a\r\n" + b"X: %s\r\n" % (b" " * 9_000 + b"
 @pytest.mark.parametrize("step", [1, 1000, 100_000])
 def test_a_head_may_be_as_large_as_the_limit(over: int, status: int, step: int) -> None:
     head = head_of(3000 + over)
-    with running(ConnectionLimits(head=3000)) as door, door.client() as client:
+    with running(ConnectionLimits(head=3000)) as gateway, gateway.client() as client:
         for start in range(0, len(head), step):
             client.send(head[start : start + step])
         assert client.answer().status == status
@@ -359,15 +359,15 @@ def test_a_head_may_be_as_large_as_the_limit(over: int, status: int, step: int) 
 @pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
 def test_the_limit_of_a_head_is_64_kib_and_100_fields(over: int, status: int) -> None:
     many = b"GET /pid HTTP/1.1\r\nHost: a\r\n" + b"X: a\r\n" * (99 + over) + b"\r\n"
-    with running(ConnectionLimits()) as door:
+    with running(ConnectionLimits()) as gateway:
         for head in (head_of(65536 + over), many):
-            with door.client() as client:
+            with gateway.client() as client:
                 client.send(head)
                 assert client.answer().status == status
 
 
 def test_spaces_count_like_other_bytes() -> None:
-    with running(ConnectionLimits(head=9_000)) as door, door.client() as client:
+    with running(ConnectionLimits(head=9_000)) as gateway, gateway.client() as client:
         client.send(PADDED)
         assert [answer.status for answer in client.answers()] == [431]
 
@@ -389,13 +389,13 @@ FILLING = {"empty lines": b"\r\n", "spaces": b" ", "trailers": b"X: a\r\n", "fie
 
 @pytest.mark.parametrize("case", ENDLESS)
 def test_what_has_no_end_is_refused(case: str) -> None:
-    with running(ConnectionLimits(head=3000)) as door, door.client() as client:
+    with running(ConnectionLimits(head=3000)) as gateway, gateway.client() as client:
         client.send(ENDLESS[case] + FILLING.get(case, b"a") * 7000)
         assert [answer.status for answer in client.answers()] == [431]
 
 
 def test_fields_of_a_trailer_count_too() -> None:
-    with running(ConnectionLimits(fields=5)) as door, door.client() as client:
+    with running(ConnectionLimits(fields=5)) as gateway, gateway.client() as client:
         body = b"0\r\n" + b"X: a\r\n" * 4 + b"\r\n"
         client.send(request("/echo", body, "Transfer-Encoding: chunked"))
         assert [answer.status for answer in client.answers()] == [431]
@@ -403,7 +403,7 @@ def test_fields_of_a_trailer_count_too() -> None:
 
 def test_a_client_that_still_writes_reads_its_refusal() -> None:
     """Closed at once, it would meet a reset instead."""
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/too_large", b"", "Content-Length: 3000000"))
         assert client.answer().status == 413
         client.send(bytes(3_000_000))
@@ -416,17 +416,19 @@ def test_a_client_that_still_writes_reads_its_refusal() -> None:
 def test_who_says_nothing_or_too_little_is_refused_in_time_and_others_are_served() -> None:
     """100 say nothing, 100 send a head byte by byte, 100 a body; one asks on and on."""
     starts = (b"", b"GET /", request("/echo", b"", "Content-Length: 1000"))
-    with running(QUICK) as door, door.client() as other, contextlib.ExitStack() as stack:
+    with running(QUICK) as gateway, gateway.client() as other, contextlib.ExitStack() as stack:
         assert other.ask().status == 200  # from now on it may be idle for longer
         began = time.monotonic()
-        silent, head, body = ([started(door, start, stack) for _ in range(100)] for start in starts)
+        silent, head, body = (
+            [started(gateway, start, stack) for _ in range(100)] for start in starts
+        )
         closed = trickle({*head, *body}, {*silent, *head, *body}, other)
         assert [closed[client] for client in (*silent, *head, *body)] == [[408]] * 300
         assert 0.3 <= time.monotonic() - began < 8
 
 
-def started(door: Running, start: bytes, stack: contextlib.ExitStack) -> Client:
-    client = stack.enter_context(door.client())
+def started(gateway: Running, start: bytes, stack: contextlib.ExitStack) -> Client:
+    client = stack.enter_context(gateway.client())
     client.send(start)
     return client
 
@@ -453,7 +455,7 @@ def trickle(talkers: set[Client], clients: set[Client], other: Client) -> dict[C
     [(b"", []), (b"\r\n", [408]), (b"GET", [408]), (b"GET / HTTP/1.1\r\nHost: a\r\n", [408])],
 )
 def test_a_further_request_has_its_own_time(start: bytes, status: list[int]) -> None:
-    with running(QUICK, keep_alive=0.6) as door, door.client() as client:
+    with running(QUICK, keep_alive=0.6) as gateway, gateway.client() as client:
         assert client.ask().status == 200
         began = time.monotonic()
         client.send(start)
@@ -462,15 +464,15 @@ def test_a_further_request_has_its_own_time(start: bytes, status: list[int]) -> 
 
 
 def test_a_body_that_stops_after_a_good_start_is_refused() -> None:
-    with running(QUICK) as door, door.client() as client:
+    with running(QUICK) as gateway, gateway.client() as client:
         client.send(request("/echo", b"", "Content-Length: 900000") + bytes(800_000))
         assert [answer.status for answer in client.answers()] == [408]
-        door.expect("gone")
+        gateway.expect("gone")
 
 
 def test_a_body_that_keeps_its_rate_may_take_long() -> None:
     limits = ConnectionLimits(body_time=0.5, body_rate=50)
-    with running(limits) as door, door.client() as client:
+    with running(limits) as gateway, gateway.client() as client:
         client.send(request("/echo", b"", "Content-Length: 700"))
         paced = threading.Event()
         for _ in range(14):
@@ -480,7 +482,10 @@ def test_a_body_that_keeps_its_rate_may_take_long() -> None:
 
 
 def test_without_a_rate_a_body_may_take_any_time(caplog: pytest.LogCaptureFixture) -> None:
-    with running(ConnectionLimits(body_time=0.05, body_rate=0)) as door, door.client() as client:
+    with (
+        running(ConnectionLimits(body_time=0.05, body_rate=0)) as gateway,
+        gateway.client() as client,
+    ):
         client.send(request("/echo", b"", "Content-Length: 2") + b"x")
         threading.Event().wait(0.5)  # it would have been late ten times
         client.send(b"y")
@@ -489,19 +494,19 @@ def test_without_a_rate_a_body_may_take_any_time(caplog: pytest.LogCaptureFixtur
 
 
 def test_nobody_is_late_whose_head_waits_for_its_turn() -> None:
-    with running(QUICK) as door, door.client() as client:
+    with running(QUICK) as gateway, gateway.client() as client:
         head, end = request("/pid")[:20], request("/pid")[20:]
         client.send(request("/stream") + request("/pid") + head)
         client.until(b"one,")
         threading.Event().wait(1.0)
         client.send(end)
-        door.tiny.go_on()
+        gateway.tiny.go_on()
         client.until(b"two\r\n0\r\n\r\n")
         assert [client.answer().status for _ in range(2)] == [200, 200]
 
 
 def test_a_pipeline_behind_a_stream_is_not_kept_without_end() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         client.socket.settimeout(1.0)
@@ -516,25 +521,25 @@ def send_all_of(pieces: list[bytes], client: Client) -> None:
 
 def test_nobody_is_late_while_we_do_not_read() -> None:
     """A second request waits behind a stream, its body unread."""
-    with running(QUICK) as door, door.client() as client:
+    with running(QUICK) as gateway, gateway.client() as client:
         big = request("/echo", b"", "Content-Length: 300000")
         client.send(request("/stream") + big)
         client.until(b"one,")
         sender = threading.Thread(target=client.send, args=(bytes(300_000),))
         sender.start()
         threading.Event().wait(1.0)
-        door.tiny.go_on()
+        gateway.tiny.go_on()
         client.until(b"two\r\n0\r\n\r\n")
         assert len(json.loads(client.answer().body)["body"]) == 300_000
         sender.join()
 
 
 def test_a_client_that_was_not_told_to_go_on_is_not_late() -> None:
-    with running(QUICK) as door, door.client() as client:
+    with running(QUICK) as gateway, gateway.client() as client:
         client.send(request("/patient", b"", "Content-Length: 2", "Expect: 100-continue"))
-        door.expect("waiting")
+        gateway.expect("waiting")
         threading.Event().wait(1.0)
-        door.tiny.go_on()
+        gateway.tiny.go_on()
         assert client.head() == (100, {})
         client.send(b"hi")
         assert json.loads(client.answer().body)["body"] == "hi"
@@ -542,7 +547,7 @@ def test_a_client_that_was_not_told_to_go_on_is_not_late() -> None:
 
 def test_a_client_that_was_answered_instead_of_told_to_go_on_is_not_misread() -> None:
     """Whether it sends the body all the same is not known, so the connection ends."""
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/early", b"", "Content-Length: 31", "Expect: 100-continue"))
         assert client.answer().body == b"early"
         client.send(BAIT)
@@ -550,7 +555,7 @@ def test_a_client_that_was_answered_instead_of_told_to_go_on_is_not_misread() ->
 
 
 def test_a_long_body_that_was_answered_early_is_not_read_to_its_end() -> None:
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/early", b"", "Content-Length: 3000000") + bytes(200_000))
         assert client.answer().body == b"early"
         client.send(bytes(200_000))
@@ -558,7 +563,7 @@ def test_a_long_body_that_was_answered_early_is_not_read_to_its_end() -> None:
 
 
 def test_a_connection_answered_before_its_body_still_ends_when_idle() -> None:
-    with running(QUICK, keep_alive=0.2) as door, door.client() as client:
+    with running(QUICK, keep_alive=0.2) as gateway, gateway.client() as client:
         client.send(request("/early", b"", "Content-Length: 2"))
         assert client.answer().body == b"early"
         client.send(b"hi")
@@ -574,10 +579,10 @@ def test_a_connection_answered_before_its_body_still_ends_when_idle() -> None:
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_a_client_that_does_not_read_is_dropped_and_little_waits_for_it(loop: str) -> None:
-    with running(QUICK, loop=loop) as door, Client(door.port, receive_buffer=4096) as client:
+    with running(QUICK, loop=loop) as gateway, Client(gateway.port, receive_buffer=4096) as client:
         client.send(request("/flood"))
-        door.expect("gone")
-        assert door.tiny.sent < 1_000_000
+        gateway.expect("gone")
+        assert gateway.tiny.sent < 1_000_000
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
@@ -586,27 +591,27 @@ def test_for_a_client_that_does_not_read_the_buffer_is_filled_and_no_more(
     loop: str, buffer: int
 ) -> None:
     limits = ConnectionLimits(buffer=buffer)
-    with running(limits, loop=loop) as door, Client(door.port, receive_buffer=4096) as client:
+    with running(limits, loop=loop) as gateway, Client(gateway.port, receive_buffer=4096) as client:
         client.send(request("/poured"))
-        door.expect("full")
-        (connection,) = door.server.server_state.connections
+        gateway.expect("full")
+        (connection,) = gateway.server.server_state.connections
         waiting = connection.transport.get_write_buffer_size()
         assert buffer < waiting <= buffer + len(b"4000\r\n\r\n") + 16384
         client.answer()
-        door.expect("over")
+        gateway.expect("over")
 
 
 def test_a_finished_answer_that_nobody_reads_is_dropped() -> None:
-    with running(QUICK) as door, Client(door.port, receive_buffer=4096) as client:
+    with running(QUICK) as gateway, Client(gateway.port, receive_buffer=4096) as client:
         client.send(request("/tail", b"", "Connection: close"))
-        door.expect("over")
-        wait_until(lambda: not door.server.server_state.connections)
+        gateway.expect("over")
+        wait_until(lambda: not gateway.server.server_state.connections)
 
 
 def test_a_slow_reader_is_not_dropped() -> None:
     with (
-        running(ConnectionLimits(stalled=0.8)) as door,
-        Client(door.port, receive_buffer=4096) as client,
+        running(ConnectionLimits(stalled=0.8)) as gateway,
+        Client(gateway.port, receive_buffer=4096) as client,
     ):
         client.send(request("/tail", b"", "Connection: close"))
         paced = threading.Event()
@@ -620,20 +625,20 @@ def test_a_slow_reader_is_not_dropped() -> None:
 
 def test_a_websocket_that_does_not_read_is_dropped() -> None:
     frame = b"\x81\xfe" + (60_000).to_bytes(2) + bytes(4) + b"x" * 60_000
-    with running(QUICK) as door, Client(door.port, receive_buffer=4096) as client:
+    with running(QUICK) as gateway, Client(gateway.port, receive_buffer=4096) as client:
         client.send(HANDSHAKE)
-        door.expect("accepted")
+        gateway.expect("accepted")
         with contextlib.suppress(ConnectionError):
             while True:
                 client.send(frame)
-        door.expect("socket-gone")
+        gateway.expect("socket-gone")
 
 
 def test_a_websocket_that_nobody_answers_is_dropped() -> None:
-    with running(QUICK) as door, door.client() as client:
+    with running(QUICK) as gateway, gateway.client() as client:
         client.send(HANDSHAKE.replace(b"/socket", b"/silent"))
         assert client.rest() == b""
-        door.tiny.go_on()
+        gateway.tiny.go_on()
 
 
 HANDSHAKES = {
@@ -649,7 +654,7 @@ HANDSHAKES = {
 @pytest.mark.parametrize("case", HANDSHAKES)
 def test_a_bad_handshake_is_one_refusal(case: str) -> None:
     upgrade = "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
-    with running(ConnectionLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send((upgrade + HANDSHAKES[case] + "\r\n\r\n").encode("latin-1"))
         status, _ = client.head()
         assert 400 <= status < 500
@@ -657,138 +662,138 @@ def test_a_bad_handshake_is_one_refusal(case: str) -> None:
 
 
 def test_each_request_of_a_pipeline_hears_that_its_client_left() -> None:
-    with running(ConnectionLimits()) as door, door.client() as other:
-        with door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as other:
+        with gateway.client() as client:
             client.send(request("/stream"))
             client.until(b"one,\r\n")
             assert [other.ask().status for _ in range(3)] == [200] * 3  # by then the app listens
             client.send(request("/pid") + request("/echo", bytes(40_000)))
-            door.expect("streaming")
+            gateway.expect("streaming")
             assert [other.ask().status for _ in range(3)] == [200] * 3  # by then it was read
-        door.expect("gone")
+        gateway.expect("gone")
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_who_watches_is_told_once_that_the_client_left(loop: str) -> None:
-    with running(ConnectionLimits(), loop=loop) as door:
-        with door.client() as client:
+    with running(ConnectionLimits(), loop=loop) as gateway:
+        with gateway.client() as client:
             client.send(request("/watched"))
             client.until(b"one,\r\n")
-        door.expect("waiting", "streaming", "left", "told")
-        assert_quiet(door)
+        gateway.expect("waiting", "streaming", "left", "told")
+        assert_quiet(gateway)
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_who_watches_a_client_that_left_before_is_told_at_once(loop: str) -> None:
-    with running(ConnectionLimits(), loop=loop) as door:
-        with door.client() as client:
+    with running(ConnectionLimits(), loop=loop) as gateway:
+        with gateway.client() as client:
             client.send(request("/watched/late"))
-            door.expect("waiting")
-        wait_until(lambda: not door.server.server_state.connections)
-        door.tiny.go_on()
-        door.expect("left", "watched")
-        assert_quiet(door)
+            gateway.expect("waiting")
+        wait_until(lambda: not gateway.server.server_state.connections)
+        gateway.tiny.go_on()
+        gateway.expect("left", "watched")
+        assert_quiet(gateway)
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_a_client_that_leaves_after_its_answer_has_not_left(loop: str) -> None:
-    with running(ConnectionLimits(), loop=loop) as door:
-        with door.client() as client:
-            door.tiny.go_on()
+    with running(ConnectionLimits(), loop=loop) as gateway:
+        with gateway.client() as client:
+            gateway.tiny.go_on()
             assert client.ask("/watched").body == b"one,two"
-            door.expect("waiting", "streaming", "told")
+            gateway.expect("waiting", "streaming", "told")
             assert client.ask("/echo").status == 200
-        wait_until(lambda: not door.server.server_state.connections)
-        assert_quiet(door)
+        wait_until(lambda: not gateway.server.server_state.connections)
+        assert_quiet(gateway)
 
 
-def assert_quiet(door: Running) -> None:
+def assert_quiet(gateway: Running) -> None:
     """Nothing more is said by the time that others were served."""
-    with door.client() as other:
+    with gateway.client() as other:
         assert [other.ask().status for _ in range(3)] == [200] * 3
-    assert door.said.empty()
+    assert gateway.said.empty()
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 @pytest.mark.parametrize("size", [0, 100_000, 200_000, 1_000_000])
 def test_a_client_that_leaves_is_noticed_however_large_its_request(loop: str, size: int) -> None:
     """Its body came in one piece, after the app began to wait: then reading was paused."""
-    with running(ConnectionLimits(), loop=loop) as door:
-        with door.client() as client:
+    with running(ConnectionLimits(), loop=loop) as gateway:
+        with gateway.client() as client:
             client.send(request("/watched", b"", f"Content-Length: {size}"))
-            door.expect("waiting")
+            gateway.expect("waiting")
             client.send(bytes(size))
             client.until(b"one,\r\n")
-        door.expect("streaming", "left", "told")
+        gateway.expect("streaming", "left", "told")
 
 
 def test_each_request_of_a_pipeline_that_is_watched_hears_that_its_client_left() -> None:
-    with running(ConnectionLimits()) as door, door.client() as other:
-        with door.client() as client:
+    with running(ConnectionLimits()) as gateway, gateway.client() as other:
+        with gateway.client() as client:
             client.send(request("/watched") + request("/watched") + request("/echo"))
             client.until(b"one,\r\n")
             assert [other.ask().status for _ in range(3)] == [200] * 3  # by then it was read
-        door.expect("waiting", "streaming", "left", "told")
+        gateway.expect("waiting", "streaming", "left", "told")
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_what_is_written_at_once_comes_in_order_as_far_as_there_is_room(loop: str) -> None:
     with (
-        running(ConnectionLimits(), loop=loop) as door,
-        Client(door.port, receive_buffer=4096) as client,
+        running(ConnectionLimits(), loop=loop) as gateway,
+        Client(gateway.port, receive_buffer=4096) as client,
     ):
         client.send(request("/poured"))
-        door.expect("full")
-        assert client.answer().body == b"one," + bytes(door.tiny.sent) + b",two"
-        door.expect("over")
-        assert door.tiny.sent < 1_000_000
+        gateway.expect("full")
+        assert client.answer().body == b"one," + bytes(gateway.tiny.sent) + b",two"
+        gateway.expect("over")
+        assert gateway.tiny.sent < 1_000_000
         assert client.ask("/echo").status == 200  # nothing was written behind the end
 
 
 def test_nothing_is_written_to_a_client_that_left() -> None:
-    with running(ConnectionLimits()) as door:
-        with Client(door.port, receive_buffer=4096) as client:
+    with running(ConnectionLimits()) as gateway:
+        with Client(gateway.port, receive_buffer=4096) as client:
             client.send(request("/poured"))
-            door.expect("full")
-        door.expect("over")
+            gateway.expect("full")
+        gateway.expect("over")
 
 
 # Numbers
 
 
 def test_above_the_limit_of_connections_a_new_one_is_refused_until_one_leaves() -> None:
-    with running(ConnectionLimits(connections=3)) as door, contextlib.ExitStack() as stack:
-        first, *others = [stack.enter_context(door.client()) for _ in range(3)]
+    with running(ConnectionLimits(connections=3)) as gateway, contextlib.ExitStack() as stack:
+        first, *others = [stack.enter_context(gateway.client()) for _ in range(3)]
         assert [one.ask().status for one in (first, *others)] == [200] * 3
         for _ in range(3):
-            with door.client() as client:
+            with gateway.client() as client:
                 client.send(request("/v1/messages"))
                 [answer] = client.answers()
                 assert (answer.status, answer.headers["retry-after"]) == (503, "1")
                 assert b"overloaded_error" in answer.body
         assert first.ask().status == 200
         first.close()
-        wait_until(lambda: len(door.server.server_state.connections) == 2)
-        assert stack.enter_context(door.client()).ask().status == 200
+        wait_until(lambda: len(gateway.server.server_state.connections) == 2)
+        assert stack.enter_context(gateway.client()).ask().status == 200
 
 
 def test_a_crowd_above_the_limit_is_refused_unheard() -> None:
-    with running(ConnectionLimits(connections=1)) as door, contextlib.ExitStack() as stack:
-        first = stack.enter_context(door.client())
+    with running(ConnectionLimits(connections=1)) as gateway, contextlib.ExitStack() as stack:
+        first = stack.enter_context(gateway.client())
         assert first.ask().status == 200
-        crowd = [stack.enter_context(door.client()) for _ in range(99)]
+        crowd = [stack.enter_context(gateway.client()) for _ in range(99)]
         began = time.monotonic()
-        last = stack.enter_context(door.client())
+        last = stack.enter_context(gateway.client())
         assert last.answer().status == 503
         assert time.monotonic() - began < LINGER / 2
         assert [[one.status for one in client.answers()] for client in crowd] == [[503]] * 99
         assert first.ask().status == 200
         for client in crowd:
             client.close()
-        wait_until(lambda: len(door.server.server_state.connections) == 1)
+        wait_until(lambda: len(gateway.server.server_state.connections) == 1)
         first.close()
-        wait_until(lambda: not door.server.server_state.connections)
-        assert stack.enter_context(door.client()).ask().status == 200
+        wait_until(lambda: not gateway.server.server_state.connections)
+        assert stack.enter_context(gateway.client()).ask().status == 200
 
 
 # What is left of closed connections
@@ -823,25 +828,25 @@ def test_a_closed_connection_is_freed_by_counting_alone(name: str, loop: str) ->
         RequestResponseCycle,
         httptools.HttpRequestParser,
     )
-    with running(ConnectionLimits(), loop=loop) as door, counting_only():
+    with running(ConnectionLimits(), loop=loop) as gateway, counting_only():
         for _ in range(20):
-            with door.client() as client:
+            with gateway.client() as client:
                 for data, mark in CONNECTIONS[name]:
                     client.send(data)
                     if mark is None:
                         client.rest()
                     elif mark:
                         client.until(mark)
-        wait_until(lambda: not door.server.server_state.connections)
+        wait_until(lambda: not gateway.server.server_state.connections)
         wait_until(lambda: not alive(*kinds))
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_of_a_closed_websocket_nothing_of_ours_is_left(loop: str) -> None:
     """What the library holds is the library's."""
-    with running(QUICK, loop=loop) as door, counting_only():
+    with running(QUICK, loop=loop) as gateway, counting_only():
         for _ in range(5):
-            with connect(f"ws://127.0.0.1:{door.port}/socket") as websocket:
+            with connect(f"ws://127.0.0.1:{gateway.port}/socket") as websocket:
                 websocket.send("hi")
                 assert websocket.recv() == "hi"
         wait_until(lambda: not alive(HttpProtocol, BodyRateLimit, httptools.HttpRequestParser))

@@ -574,6 +574,13 @@ def test_g7_a_call_that_is_added_again_starts_nothing() -> None:
     ]
 
 
+def test_g7_a_call_that_is_repeated_with_other_spaces_is_one_call() -> None:
+    first = (added(0, **CALL), done(0, **CALL, arguments='{"a":1}'))
+    response = read(*first, done(1, **{**CALL, "id": "fc_2"}, arguments='{ "a": 1 }'))
+    assert [(call.id, call.params) for call in response.tool_calls] == [("c", '{"a":1}')]
+    assert "call-repeated" in codes(response)
+
+
 def test_g7_another_call_under_the_same_id_is_not_lost() -> None:
     first = (added(0, **CALL), done(0, **CALL, arguments='{"a":1}'))
     for other in ({**CALL, "id": "fc_2", "arguments": '{"a":2}'},

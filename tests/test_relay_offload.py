@@ -1,4 +1,4 @@
-"""Work beside the event loop: in which thread, and what becomes of whoever waits for it."""
+"""Work outside the event loop: in which thread it runs, and what a cancelled caller gets."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.wires import CHAT, DIALECTS, SPEECHES, event
 from tests.played import BODY, Play, Played
-from tests.test_relay_run import QUICK, World, asked, place, within
+from tests.test_relay_run import QUICK, World, incoming_request, upstream_config, within
 from weft import assemble, decode, decode_all
 from weft.dialects import DialectName
 from weft.partial_json import escape
@@ -124,8 +124,8 @@ def long_stream(dialect: str) -> bytes:
 def test_large_events_are_rendered_like_small_ones(client: DialectName, upstream: str) -> None:
     stream = long_stream(upstream)
     pieces = [stream[at : at + MAX_CHUNK] for at in range(0, len(stream), MAX_CHUNK)]
-    world = World([Played(place(dialect=upstream), Play(pieces))])
-    told = within(lambda: world.told(asked(client)), 60)
+    world = World([Played(upstream_config(dialect=upstream), Play(pieces))])
+    told = within(lambda: world.stream(incoming_request(client)), 60)
     response = assemble(decode([told], client))
     assert (response.text, response.finish_reason) == (TEXT * 2, "stop")
     (record,) = world.records
@@ -136,8 +136,8 @@ def test_large_events_are_rendered_like_small_ones(client: DialectName, upstream
 def test_a_large_body_is_rendered_like_a_small_one(client: DialectName, upstream: str) -> None:
     body = SPEECHES[upstream].body.replace(b"Warp and weft.", escape(TEXT).encode())
     pieces = [body[at : at + MAX_CHUNK] for at in range(0, len(body), MAX_CHUNK)]
-    world = World([Played(place(dialect=upstream), Play(pieces, headers=BODY))])
-    status, told = within(lambda: world.whole(asked(client, stream=False)), 60)
+    world = World([Played(upstream_config(dialect=upstream), Play(pieces, headers=BODY))])
+    status, told = within(lambda: world.body(incoming_request(client, stream=False)), 60)
     (found,) = decode_all(told, client)
     assert (status, found.response.text) == (200, TEXT)
 
@@ -146,9 +146,9 @@ def test_an_event_over_the_limit_ends_the_response_and_its_connection() -> None:
     head = b'data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n'
     line = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 9_000_000
     pieces = [line[at : at + 99_999] for at in range(0, len(line), 99_999)]
-    upstream = Played(place(), Play([head, *pieces, b'"}}]}\n\n']))
+    upstream = Played(upstream_config(), Play([head, *pieces, b'"}}]}\n\n']))
     limits = replace(QUICK, response=5_000_000)
-    told = within(lambda: World([upstream], limits).told(asked()), 60)
+    told = within(lambda: World([upstream], limits).stream(incoming_request()), 60)
     response = assemble(decode([told], CHAT))
     assert response.error is not None
     assert (response.text, response.error.kind) == ("hello", "upstream")
@@ -157,9 +157,9 @@ def test_an_event_over_the_limit_ends_the_response_and_its_connection() -> None:
 
 def test_an_endless_response_is_cut_at_the_limit() -> None:
     piece = event({"choices": [{"index": 0, "delta": {"content": "x" * 100}}]}) * 100
-    upstream = Played(place(), Play([piece] * 50))
+    upstream = Played(upstream_config(), Play([piece] * 50))
     world = World([upstream])
-    told = within(lambda: world.told(asked("openai-responses")), 60)
+    told = within(lambda: world.stream(incoming_request("openai-responses")), 60)
     response = assemble(decode([told], "openai-responses"))
     assert response.error is not None
     assert response.text == "x" * 500_000

@@ -1,4 +1,4 @@
-"""The reasoning of tool calls: kept, and put back where the client did not send it."""
+"""The reasoning of tool calls is saved, and restored if the client did not send it back."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ ARGUMENTS = st.sampled_from(['{"a":1,"b":[2.0,"x"]}', "{}", '{"a": "\\u00e9"}', 
 
 @st.composite
 def answers(draw: st.DrawFn, origin: str = "up") -> tuple[AnyContent, ...]:
-    """What the assistant said: it ends with a call, or with reasoning behind the last call."""
+    """Content of the assistant that ends with a call, or with reasoning after the last call."""
     said: list[AnyContent] = []
     for number in range(draw(st.integers(1, 3))):
         said += draw(st.lists(st.one_of(thoughts(origin), TEXTS), max_size=3))
@@ -81,8 +81,8 @@ def answers(draw: st.DrawFn, origin: str = "up") -> tuple[AnyContent, ...]:
     return tuple(said)
 
 
-def told(said: tuple[AnyContent, ...], **fields: Any) -> Response:
-    """The response in which the assistant said so."""
+def response_of(said: tuple[AnyContent, ...], **fields: Any) -> Response:
+    """The response with this content."""
     return Response("resp_1", items=tuple(map(item, said)), finish_reason="tool-calls", **fields)
 
 
@@ -101,7 +101,7 @@ def item(content: AnyContent) -> Item:
     raise AssertionError(content)
 
 
-def asking(*answers: tuple[AnyContent, ...], dialect: str | None = None) -> Request:
+def request_of(*answers: tuple[AnyContent, ...], dialect: str | None = None) -> Request:
     """The request that brings the results of all the calls."""
     messages = [Message("user", (TextContent("How is it?"),))]
     for said in answers:
@@ -141,8 +141,8 @@ def stripped(request: Request) -> Request:
 @QUICK
 @given(answers())
 def test_dropped_reasoning_is_restored_unchanged(said: tuple[AnyContent, ...]) -> None:
-    whole = asking(said)
-    found = put_back(stripped(whole), call_states(told(said)))
+    whole = request_of(said)
+    found = put_back(stripped(whole), call_states(response_of(said)))
     assert found.request == whole
     wanted = [one for one in said if isinstance(one, ReasoningContent | CallContent)]
     reasoned = any(isinstance(one, ReasoningContent) or one.signature for one in wanted)
@@ -152,13 +152,13 @@ def test_dropped_reasoning_is_restored_unchanged(said: tuple[AnyContent, ...]) -
 @QUICK
 @given(answers())
 def test_a_step_with_reasoning_state_is_not_changed(said: tuple[AnyContent, ...]) -> None:
-    whole = asking(said)
+    whole = request_of(said)
     proven = any(
         one.signature or (isinstance(one, ReasoningContent) and (one.encrypted or one.redacted))
         for one in said
         if isinstance(one, ReasoningContent | CallContent)
     )
-    found = put_back(whole, call_states(told(said)))
+    found = put_back(whole, call_states(response_of(said)))
     assert found.request == whole
     if proven:
         assert calls_without_reasoning(whole) == []
@@ -175,18 +175,20 @@ def test_each_step_is_restored_by_itself(
         replace(one, id=f"{one.id}_later") if isinstance(one, CallContent) else one
         for one in second
     )
-    bare = stripped(asking(first, second))
-    states = call_states(told(first)) | call_states(told(second))
-    assert put_back(bare, states).request == asking(first, second)
-    assert put_back(bare, call_states(told(second))).request.messages[-1] == bare.messages[-1]
+    bare = stripped(request_of(first, second))
+    states = call_states(response_of(first)) | call_states(response_of(second))
+    assert put_back(bare, states).request == request_of(first, second)
+    assert (
+        put_back(bare, call_states(response_of(second))).request.messages[-1] == bare.messages[-1]
+    )
     assert put_back(bare, {}).request is bare
 
 
 @QUICK
 @given(answers())
 def test_restoring_twice_changes_nothing_more(said: tuple[AnyContent, ...]) -> None:
-    states = call_states(told(said))
-    once = put_back(stripped(asking(said)), states).request
+    states = call_states(response_of(said))
+    once = put_back(stripped(request_of(said)), states).request
     assert put_back(once, states).request == once
 
 
@@ -199,7 +201,7 @@ def test_restoring_twice_changes_nothing_more(said: tuple[AnyContent, ...]) -> N
 def test_restored_reasoning_is_sent_to_its_origin_only(
     target: str, said: tuple[AnyContent, ...]
 ) -> None:
-    full = put_back(stripped(asking(said)), call_states(told(said))).request
+    full = put_back(stripped(request_of(said)), call_states(response_of(said))).request
     assert MARK.encode() not in rendered(target, full, "here")
 
 
@@ -218,8 +220,8 @@ def test_thinking_is_restored_before_the_call(client: str) -> None:
         TextContent("Let me look."),
         CallContent("toolu_1", "look", '{"a":1}'),
     )
-    bare = stripped(asking(said, dialect=client))
-    full = put_back(bare, call_states(told(said, dialect="anthropic-messages"))).request
+    bare = stripped(request_of(said, dialect=client))
+    full = put_back(bare, call_states(response_of(said, dialect="anthropic-messages"))).request
     body = json.loads(rendered("anthropic-messages", full, "up"))
     assert body["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
@@ -235,10 +237,10 @@ def test_reasoning_details_are_sent_back_to_a_chat_host_unchanged() -> None:
         "hm", signature="s", origin="up", extra=Raw(b'{"reasoning_details":' + details + b"}")
     )
     said = (thought, CallContent("call_1", "look", "{}"))
-    states = call_states(told(said, dialect="openai-chat"))
-    same = put_back(stripped(asking(said, dialect="openai-chat")), states).request
+    states = call_states(response_of(said, dialect="openai-chat"))
+    same = put_back(stripped(request_of(said, dialect="openai-chat")), states).request
     assert same.messages[1].content[0] == thought
-    other = put_back(stripped(asking(said, dialect="gemini")), states).request
+    other = put_back(stripped(request_of(said, dialect="gemini")), states).request
     assert other.messages[1].content[0] == replace(thought, extra=UNSET)
 
 
@@ -246,7 +248,7 @@ def test_reasoning_details_are_sent_back_to_a_chat_host_unchanged() -> None:
 
 CALL = CallContent("call_1", "look", '{"a":1,"b":[1.0]}')
 THOUGHT = ReasoningContent("hm", signature="s", origin="up")
-STATES = call_states(told((THOUGHT, CALL)))
+STATES = call_states(response_of((THOUGHT, CALL)))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_another_call_with_the_same_id_gets_no_reasoning(call: CallContent, fits
 
 
 def test_of_two_equal_calls_with_one_id_the_last_gets_the_reasoning() -> None:
-    bare = asking((CALL,), (CALL,))
+    bare = request_of((CALL,), (CALL,))
     found = put_back(bare, STATES)
     assert [len(message.content) for message in found.request.messages] == [1, 1, 1, 2, 1]
     assert found.calls == ("messages[3].content[1]",)
@@ -283,19 +285,19 @@ def test_only_calls_of_the_assistant_get_reasoning() -> None:
 
 def test_plain_reasoning_is_replaced_by_reasoning_with_state() -> None:
     mine = ReasoningContent("hm", origin="openai-chat")
-    found = put_back(asking((mine, TextContent("So."), CALL)), STATES)
-    assert found.request == asking((THOUGHT, TextContent("So."), CALL))
+    found = put_back(request_of((mine, TextContent("So."), CALL)), STATES)
+    assert found.request == request_of((THOUGHT, TextContent("So."), CALL))
 
 
 def test_plain_reasoning_stays_if_none_with_state_is_saved() -> None:
     plain = ReasoningContent("hm", origin="up")
     mine = ReasoningContent("my hm", origin="up")
-    states = call_states(told((plain, CALL)))
-    assert put_back(asking((mine, CALL)), states).request == asking((mine, CALL))
+    states = call_states(response_of((plain, CALL)))
+    assert put_back(request_of((mine, CALL)), states).request == request_of((mine, CALL))
     signed = replace(CALL, signature="s", origin="up")
-    assert put_back(asking((mine, CALL)), call_states(told((plain, signed)))).request == asking(
-        (mine, signed)
-    )
+    assert put_back(
+        request_of((mine, CALL)), call_states(response_of((plain, signed)))
+    ).request == request_of((mine, signed))
 
 
 def test_reasoning_items_without_state_are_replaced_and_paths_follow() -> None:
@@ -328,24 +330,26 @@ def test_reasoning_items_without_state_are_replaced_and_paths_follow() -> None:
 
 def test_reasoning_between_joined_texts_is_restored_before_the_text() -> None:
     said = (TextContent("One."), THOUGHT, TextContent("Two."), CALL)
-    joined = asking((TextContent("One.Two."), CALL))
-    found = put_back(joined, call_states(told(said)))
-    assert found.request == asking((TextContent("One.Two."), THOUGHT, CALL))
+    joined = request_of((TextContent("One.Two."), CALL))
+    found = put_back(joined, call_states(response_of(said)))
+    assert found.request == request_of((TextContent("One.Two."), THOUGHT, CALL))
 
 
 # What is saved
 
 
 def test_the_stored_names_are_those_of_earlier_versions() -> None:
-    (state,) = call_states(told((THOUGHT, CALL, THOUGHT))).values()
+    (state,) = call_states(response_of((THOUGHT, CALL, THOUGHT))).values()
     stored = msgspec.json.decode(msgspec.json.encode(state))
     assert {"call", "thoughts", "behind"} <= stored.keys()
 
 
 def test_nothing_is_saved_of_a_response_that_failed_or_has_no_calls() -> None:
-    assert call_states(told((THOUGHT, TextContent("So.")))) == {}
-    assert call_states(told((CALL,))) == {}
-    assert call_states(told((ReasoningContent("hm"), CALL))) == {}  # nobody wants it back
+    assert call_states(response_of((THOUGHT, TextContent("So.")))) == {}
+    assert call_states(response_of((CALL,))) == {}
+    assert (
+        call_states(response_of((ReasoningContent("hm"), CALL))) == {}
+    )  # no upstream wants it back
     hosted = ToolCall("call_1", "search", "{}", provider_executed=True)
     nameless = ToolCall("call_1", "", "{}", invalid="nameless")
     broken = ToolCall("call_1", "look", "{", invalid="bad-arguments")
@@ -353,15 +357,15 @@ def test_nothing_is_saved_of_a_response_that_failed_or_has_no_calls() -> None:
     for call, kept in ((hosted, 0), (nameless, 0), (broken, 1)):
         assert len(call_states(Response("r", items=(thought, call)))) == kept
     failed = msgspec.convert({"kind": "upstream", "message": "no"}, type=Any)
-    assert call_states(replace(told((THOUGHT, CALL)), error=failed)) == {}
+    assert call_states(replace(response_of((THOUGHT, CALL)), error=failed)) == {}
 
 
 @each_store
 async def test_saved_reasoning_is_restored_for_its_owner_only(stores: Stores) -> None:
     store = await stores.opened()
-    whole = asking((THOUGHT, CALL))
+    whole = request_of((THOUGHT, CALL))
     bare = stripped(whole)
-    await save(store, "alice", told((THOUGHT, CALL)))
+    await save(store, "alice", response_of((THOUGHT, CALL)))
     assert (await restore(store, "alice", bare)).request == whole
     assert (await restore(store, "bob", bare)).request == bare
 
@@ -370,25 +374,25 @@ async def test_saved_reasoning_is_restored_for_its_owner_only(stores: Stores) ->
 async def test_nothing_is_written_if_there_is_nothing_to_save(stores: Stores) -> None:
     store = await stores.opened()
     before = store.commits
-    await save(store, "", told((CALL,)))
+    await save(store, "", response_of((CALL,)))
     assert store.commits == before
 
 
 @each_store
 async def test_a_repeated_call_without_reasoning_gets_none_restored(stores: Stores) -> None:
     store = await stores.opened()
-    await save(store, "alice", told((THOUGHT, CALL)))
-    await save(store, "alice", told((CALL,)))
-    bare = stripped(asking((CALL,)))
+    await save(store, "alice", response_of((THOUGHT, CALL)))
+    await save(store, "alice", response_of((CALL,)))
+    bare = stripped(request_of((CALL,)))
     assert (await restore(store, "alice", bare)).request == bare
 
 
 @each_store
 async def test_deleting_the_response_deletes_its_reasoning(stores: Stores) -> None:
     store = await stores.opened()
-    await save(store, "", told((THOUGHT, CALL)), "resp_1")
+    await save(store, "", response_of((THOUGHT, CALL)), "resp_1")
     await store.delete("", "resp_1")
-    bare = stripped(asking((THOUGHT, CALL)))
+    bare = stripped(request_of((THOUGHT, CALL)))
     assert (await restore(store, "", bare)).request == bare
 
 
@@ -399,9 +403,11 @@ async def test_oversized_reasoning_is_not_saved_and_store_errors_are_harmless(
     store = await stores.opened()
     large = replace(THOUGHT, text="h" * 2**20)
     long = replace(CALL, id="c" * 600)
-    await save(store, "", told((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
-    bare = stripped(asking((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
+    await save(
+        store, "", response_of((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long))
+    )
+    bare = stripped(request_of((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
     assert (await restore(store, "", bare)).calls == ("messages[1].content[1]",)
     await store.close()
-    await save(store, "", told((THOUGHT, CALL)))
+    await save(store, "", response_of((THOUGHT, CALL)))
     assert (await restore(store, "", Request("m", ()))).calls == ()

@@ -1,4 +1,4 @@
-"""What a client is told: the encoder's bytes, or the upstream's own while nothing was repaired."""
+"""What a client is sent: events of the encoder, or frames of the upstream until a repair."""
 
 from collections.abc import Sequence
 
@@ -24,27 +24,27 @@ CHAT = [
 USAGE = CHAT[4]
 
 
-class Heard:
-    """One upstream's stream, heard in given pieces."""
+class UpstreamStream:
+    """The stream of an upstream, read in given pieces."""
 
     def __init__(self, dialect: str) -> None:
         self.pipe = Pipe(DIALECTS[dialect], Context())
         self._reader = FrameReader()
 
-    def hear(self, data: bytes) -> list[Part]:
+    def feed(self, data: bytes) -> list[Part]:
         return self.pipe.feed(self._reader.feed(data))
 
-    def end(self) -> list[Part]:
+    def finish(self) -> list[Part]:
         return self.pipe.feed(self._reader.finish()) + self.pipe.finish()
 
 
-def told(pieces: Sequence[bytes], dialect: str, request: Request | None = None) -> bytes:
-    heard = Heard(dialect)
-    passed = Passthrough(DIALECTS[dialect], Context(request=request), heard.pipe)
+def passthrough(pieces: Sequence[bytes], dialect: str, request: Request | None = None) -> bytes:
+    upstream = UpstreamStream(dialect)
+    passed = Passthrough(DIALECTS[dialect], Context(request=request), upstream.pipe)
     out: list[Event] = []
     for piece in pieces:
-        out += passed.render(heard.hear(piece))
-    return write_events([*out, *passed.render(heard.end())])
+        out += passed.render(upstream.feed(piece))
+    return write_events([*out, *passed.render(upstream.finish())])
 
 
 WITH_USAGE = Request("m", include_usage=True)
@@ -65,10 +65,10 @@ def responses() -> list[bytes]:
 
 def _encoded(raw: bytes, target: str) -> list[bytes]:
     one = decode_all(raw, "openai-chat")[0]
-    heard = Heard("openai-chat")
-    parts = heard.hear(raw) + heard.end()
+    upstream = UpstreamStream("openai-chat")
+    parts = upstream.feed(raw) + upstream.finish()
     assert parts == one.parts
-    encoded = Encoded(DIALECTS[target], Context(), heard.pipe)
+    encoded = Encoded(DIALECTS[target], Context(), upstream.pipe)
     return [write_events(encoded.render(parts))]
 
 
@@ -79,21 +79,21 @@ def test_a_stream_without_a_repair_is_forwarded_unchanged(size: int) -> None:
         (b"".join(responses()), "openai-responses"),
     ):
         pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
-        assert told(pieces, dialect, WITH_USAGE) == raw
+        assert passthrough(pieces, dialect, WITH_USAGE) == raw
 
 
 def test_usage_that_only_weft_requested_is_not_sent() -> None:
-    assert told(CHAT, "openai-chat", Request("m")) == b"".join(CHAT).replace(USAGE, b"")
+    assert passthrough(CHAT, "openai-chat", Request("m")) == b"".join(CHAT).replace(USAGE, b"")
 
 
 def test_a_missing_terminator_is_added() -> None:
     for events, dialect in ((CHAT, "openai-chat"), (responses(), "openai-responses")):
-        assert told(events[:-1], dialect, WITH_USAGE) == b"".join(events)
+        assert passthrough(events[:-1], dialect, WITH_USAGE) == b"".join(events)
 
 
 def test_at_the_first_repair_the_encoder_takes_over_and_nothing_is_sent_twice() -> None:
     odd = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":7}}]}\n\n'
-    raw = told([*CHAT[:2], odd, *CHAT[2:]], "openai-chat", WITH_USAGE)
+    raw = passthrough([*CHAT[:2], odd, *CHAT[2:]], "openai-chat", WITH_USAGE)
     assert raw.startswith(CHAT[0] + CHAT[1])
     assert odd not in raw
     assert CHAT[2] not in raw
@@ -106,7 +106,7 @@ def test_at_the_first_repair_the_encoder_takes_over_and_nothing_is_sent_twice() 
 def test_after_the_takeover_numbers_continue_and_no_item_is_closed_twice(cut: int) -> None:
     events = responses()
     assert len(events) == 11
-    raw = told(events[:cut], "openai-responses")
+    raw = passthrough(events[:cut], "openai-responses")
     assert raw.startswith(b"".join(events[: min(cut, 6)]))  # later ones may wait for the item
     frames = FrameReader().feed(raw)
     numbers = [
@@ -133,7 +133,7 @@ def test_keepalives_are_those_of_the_dialect() -> None:
     ping = Event("ping", b'{"type":"ping"}')
     for dialect, event in (("anthropic-messages", ping), ("openai-chat", None)):
         for renderer in (Encoded, Passthrough):
-            pipe = Heard(dialect).pipe
+            pipe = UpstreamStream(dialect).pipe
             assert renderer(DIALECTS[dialect], Context(), pipe).keepalive() == event
 
 
@@ -142,15 +142,15 @@ def test_a_messages_client_gets_the_model_name_it_requested() -> None:
     assert raw.count(b'"model":"m"') == 1
     asked = Request("up/m", include_usage=True)
     pieces = [raw[at : at + 40] for at in range(0, len(raw), 40)]
-    assert told(pieces, "anthropic-messages", asked) == raw.replace(
+    assert passthrough(pieces, "anthropic-messages", asked) == raw.replace(
         b'"model":"m"', b'"model":"up/m"'
     )
-    assert told(CHAT, "openai-chat", asked) == b"".join(CHAT)  # others take it as it is
+    assert passthrough(CHAT, "openai-chat", asked) == b"".join(CHAT)  # others take it as it is
 
 
 def test_frames_after_the_end_are_dropped() -> None:
-    assert told([*CHAT, b"data: {nonsense\n\n"], "openai-chat", WITH_USAGE) == b"".join(CHAT)
-    late = told([b"".join([*CHAT, CHAT[1]])], "openai-chat", WITH_USAGE)
+    assert passthrough([*CHAT, b"data: {nonsense\n\n"], "openai-chat", WITH_USAGE) == b"".join(CHAT)
+    late = passthrough([b"".join([*CHAT, CHAT[1]])], "openai-chat", WITH_USAGE)
     assert decode_all(late, "openai-chat")[0].response.text == "Hello"
     assert late.endswith(CHAT[-1])
     assert late.count(CHAT[-1]) == 1

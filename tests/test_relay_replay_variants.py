@@ -1,4 +1,4 @@
-"""A record told once more folds to itself, whatever it says about its order."""
+"""The parts of a record assemble to it, whatever its order is."""
 
 import pytest
 from hypothesis import assume, given
@@ -53,7 +53,9 @@ def assert_folds_to_itself(record: Response) -> None:
 def test_every_variant_of_a_record_assembles_to_it(parts: list[Part]) -> None:
     record = folded(parts)
     calls = [part for part in parts if isinstance(part, ToolCall)]
-    assume(not any(call.invalid == "nameless" and call.name for call in calls))  # nobody says so
+    assume(
+        not any(call.invalid == "nameless" and call.name for call in calls)
+    )  # which cannot be recorded
     if record.error is not None:  # then it no longer says why a call was invalid before
         assume(not any(call.invalid for call in calls))
     assert_folds_to_itself(record)

@@ -1,4 +1,4 @@
-"""One request on its way: what is tried, what is told, and how it ends."""
+"""One request: which targets are tried, what is sent to the client, and how it ends."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ STOP = b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"
 DONE = b"data: [DONE]\n\n"
 GOOD = Play([HEAD, HELLO, STOP, DONE])
 BAD = Play([b'{"error":{"message":"try later"}}'], 503, BODY)
-ASKED: dict[str, dict[str, Any]] = {
+REQUEST_BODIES: dict[str, dict[str, Any]] = {
     "openai-chat": {"model": "a/m", "messages": [{"role": "user", "content": "hi"}]},
     "openai-responses": {"model": "a/m", "input": "hi"},
     "anthropic-messages": {
@@ -50,15 +50,19 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-def place(name: str = "a", dialect: str = "openai-chat", **more: object) -> UpstreamConfig:
+def upstream_config(
+    name: str = "a", dialect: str = "openai-chat", **more: object
+) -> UpstreamConfig:
     made = UpstreamConfig(
         name, dialect, "http://x", retry=AT_ONCE, origin="x", key=Secret("sk-planted")
     )
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def asked(dialect: str = "openai-chat", stream: bool = True, **fields: Any) -> IncomingRequest:
-    body = {**ASKED[dialect], **fields}
+def incoming_request(
+    dialect: str = "openai-chat", stream: bool = True, **fields: Any
+) -> IncomingRequest:
+    body = {**REQUEST_BODIES[dialect], **fields}
     if dialect != "gemini":
         body["stream"] = stream
     raw = RequestBody(dialect, json.dumps(body).encode())
@@ -80,7 +84,7 @@ class World:
         scrub = Scrubber([Secret("sk-planted")])
         return Run(request, targets, self.limits, scrub, (self.records.append,))
 
-    async def told(self, request: IncomingRequest) -> bytes:
+    async def stream(self, request: IncomingRequest) -> bytes:
         run = self.run(request)
         try:
             stream = await run.open()
@@ -91,7 +95,7 @@ class World:
         finally:
             await run.close()
 
-    async def whole(self, request: IncomingRequest) -> tuple[int, bytes]:
+    async def body(self, request: IncomingRequest) -> tuple[int, bytes]:
         run = self.run(request)
         try:
             stream = await run.open()
@@ -110,7 +114,7 @@ def within(work: Callable[[], Awaitable[T]], seconds: float = 5.0) -> T:
 
 def failure(world: World, request: IncomingRequest) -> ErrorPart:
     with pytest.raises(RequestFailed) as failed:
-        within(lambda: world.told(request))
+        within(lambda: world.stream(request))
     assert [record.error for record in world.records] == [failed.value.error]
     return failed.value.error
 
@@ -134,8 +138,8 @@ def failure(world: World, request: IncomingRequest) -> ErrorPart:
 def test_a_failure_before_content_is_retried_and_nothing_of_it_is_sent(
     first: Play | Exception,
 ) -> None:
-    world = World([Played(place(), first, GOOD)])
-    raw = within(lambda: world.told(asked("openai-responses")))
+    world = World([Played(upstream_config(), first, GOOD)])
+    raw = within(lambda: world.stream(incoming_request("openai-responses")))
     assert decode_all(raw, "openai-responses")[0].response.text == "hello"
     assert raw.count(b"event: response.created") == 1
     (record,) = world.records
@@ -144,50 +148,59 @@ def test_a_failure_before_content_is_retried_and_nothing_of_it_is_sent(
 
 
 def test_after_content_nothing_is_retried() -> None:
-    upstream = Played(place(), Play([HEAD, HELLO, Unreachable("reset", "truncated")]), GOOD)
+    upstream = Played(
+        upstream_config(), Play([HEAD, HELLO, Unreachable("reset", "truncated")]), GOOD
+    )
     world = World([upstream])
-    raw = within(lambda: world.told(asked("openai-responses")))
+    raw = within(lambda: world.stream(incoming_request("openai-responses")))
     response = decode_all(raw, "openai-responses")[0].response
     assert (response.text, response.finish_reason, len(upstream.asked)) == ("hello", "error", 1)
 
 
 @pytest.mark.parametrize("status", [400, 404, 401, 413, 422])
 def test_errors_that_would_repeat_are_not_retried(status: int) -> None:
-    upstream = Played(place(), Play([b'{"error":{"message":"no"}}'], status, BODY), GOOD)
-    failure(World([upstream]), asked())
+    upstream = Played(upstream_config(), Play([b'{"error":{"message":"no"}}'], status, BODY), GOOD)
+    failure(World([upstream]), incoming_request())
     assert len(upstream.asked) == 1
 
 
 def test_the_next_target_is_tried_and_reported() -> None:
-    world = World([Played(place("a"), BAD), Played(place("b"), GOOD)])
-    within(lambda: world.told(asked()))
+    world = World([Played(upstream_config("a"), BAD), Played(upstream_config("b"), GOOD)])
+    within(lambda: world.stream(incoming_request()))
     (record,) = world.records
     assert [attempt.target for attempt in record.attempts] == ["a/m"] * 3 + ["b/m"]
     assert record.upstream == "b"
 
 
 def test_after_a_bad_request_no_other_target_is_tried() -> None:
-    second = Played(place("b"), GOOD)
-    world = World([Played(place("a"), Play([b'{"error":{"message":"no"}}'], 400, BODY)), second])
-    assert class_of(failure(world, asked())) == "bad-request"
+    second = Played(upstream_config("b"), GOOD)
+    world = World(
+        [Played(upstream_config("a"), Play([b'{"error":{"message":"no"}}'], 400, BODY)), second]
+    )
+    assert class_of(failure(world, incoming_request())) == "bad-request"
     assert second.asked == []
 
 
 def test_a_request_that_one_target_cannot_express_goes_to_the_next() -> None:
-    world = World([Played(place("a", "anthropic-messages"), GOOD), Played(place("b"), GOOD)])
-    within(lambda: world.told(asked(logit_bias={"7": 1})))
+    world = World(
+        [
+            Played(upstream_config("a", "anthropic-messages"), GOOD),
+            Played(upstream_config("b"), GOOD),
+        ]
+    )
+    within(lambda: world.stream(incoming_request(logit_bias={"7": 1})))
     assert world.records[0].upstream == "b"
 
 
 def test_a_model_that_keeps_failing_is_paused() -> None:
     """Each request counts once, though it asks three times."""
-    upstream = Played(place(breaker=BreakerPolicy(failures=2, open_for=60)), BAD)
+    upstream = Played(upstream_config(breaker=BreakerPolicy(failures=2, open_for=60)), BAD)
     world = World([upstream])
     for number in (1, 2):
-        assert failure(world, asked()).message == "try later"
+        assert failure(world, incoming_request()).message == "try later"
         assert len(upstream.asked) == 3 * number
         world.records.clear()
-    error = failure(world, asked())
+    error = failure(world, incoming_request())
     assert error.message == (
         'upstream "a", model "m": paused for 60 s after 2 failures in a row (last: HTTP 503)'
     )
@@ -200,7 +213,7 @@ def test_refused_reasoning_is_dropped_once_with_a_warning() -> None:
     answer = Play([(b'{"id":"m","type":"message","role":"assistant","model":"m","content":'
                    b'[{"type":"text","text":"ok"}],"stop_reason":"end_turn",'
                    b'"usage":{"input_tokens":1,"output_tokens":1}}')], 200, BODY)  # fmt: skip
-    upstream = Played(place("a", "anthropic-messages"), refusal, answer)
+    upstream = Played(upstream_config("a", "anthropic-messages"), refusal, answer)
     thought = {"type": "thinking", "thinking": "so", "signature": "c2ln"}
     said = [
         {"role": "user", "content": "hi"},
@@ -208,7 +221,9 @@ def test_refused_reasoning_is_dropped_once_with_a_warning() -> None:
         {"role": "user", "content": "more"},
     ]
     world = World([upstream])
-    status, _ = within(lambda: world.whole(asked("anthropic-messages", False, messages=said)))
+    status, _ = within(
+        lambda: world.body(incoming_request("anthropic-messages", False, messages=said))
+    )
     assert status == 200
     first, second = (one.body for one in upstream.asked)
     assert b"c2ln" in first
@@ -221,23 +236,23 @@ def test_refused_reasoning_is_dropped_once_with_a_warning() -> None:
 
 def test_a_rejected_key_of_ours_is_not_reported_as_the_clients() -> None:
     said = b'{"error":{"message":"Incorrect API key provided: sk-planted"}}'
-    error = failure(World([Played(place(), Play([said], 401, BODY))]), asked())
+    error = failure(World([Played(upstream_config(), Play([said], 401, BODY))]), incoming_request())
     assert (class_of(error), error.status) == ("upstream-auth", 502)
     assert "sk-planted" not in error.message
 
 
 def test_a_secret_in_a_stream_is_redacted() -> None:
     event = b'data: {"error":{"message":"key sk-planted is over","code":"server_error"}}\n\n'
-    world = World([Played(place(), Play([HEAD, HELLO, event]))])
-    raw = within(lambda: world.told(asked("anthropic-messages")))
+    world = World([Played(upstream_config(), Play([HEAD, HELLO, event]))])
+    raw = within(lambda: world.stream(incoming_request("anthropic-messages")))
     assert b"is over" in raw
     assert b"sk-planted" not in raw
 
 
 def test_a_redirect_is_not_followed() -> None:
     moved = Play([b""], 307, {"location": "http://elsewhere"})
-    upstream = Played(place(), moved)
-    assert class_of(failure(World([upstream]), asked())) == "bad-upstream-answer"
+    upstream = Played(upstream_config(), moved)
+    assert class_of(failure(World([upstream]), incoming_request())) == "bad-upstream-answer"
     assert len(upstream.asked) == 1
 
 
@@ -247,16 +262,16 @@ def test_a_redirect_is_not_followed() -> None:
 )
 def test_a_request_over_a_limit_is_refused_before_it_is_sent(field: str, value: object) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"a": "x" * 60}}}
-    upstream = Played(place(), GOOD)
+    upstream = Played(upstream_config(), GOOD)
     world = World([upstream], RequestLimits(messages=10, tools=5, schema=50))
     fields: dict[str, Any] = {field: [tool] if value == "many" else value}
-    error = failure(world, asked(**fields))
+    error = failure(world, incoming_request(**fields))
     assert (error.status, upstream.asked) == (400, [])
 
 
 def test_a_lossy_request_is_refused_if_asked_to() -> None:
-    upstream = Played(place(dialect="anthropic-messages"), GOOD)
-    request = replace(asked(seed=7), reject_lossy=True)
+    upstream = Played(upstream_config(dialect="anthropic-messages"), GOOD)
+    request = replace(incoming_request(seed=7), reject_lossy=True)
     error = failure(World([upstream]), request)
     assert class_of(error) == "unsupported"
     assert error.message.startswith("seed: ")
@@ -267,9 +282,9 @@ def test_a_lossy_request_is_refused_if_asked_to() -> None:
 
 def test_a_silent_upstream_is_a_timeout_and_is_closed() -> None:
     async def work() -> bytes:
-        quick = replace(place(), timeouts=Timeouts(between_events=0.05))
+        quick = replace(upstream_config(), timeouts=Timeouts(between_events=0.05))
         upstream = Played(quick, Play([HEAD, HELLO, asyncio.Event()]))
-        raw = await World([upstream]).told(asked("openai-responses"))
+        raw = await World([upstream]).stream(incoming_request("openai-responses"))
         assert upstream.answers[0].aborted
         return raw
 
@@ -281,22 +296,26 @@ def test_a_silent_upstream_is_a_timeout_and_is_closed() -> None:
 
 def test_after_a_finish_the_connection_gets_a_short_grace() -> None:
     async def work() -> bytes:
-        upstream = Played(place(), Play([HEAD, HELLO, STOP, asyncio.Event()]))
-        return await World([upstream]).told(asked("openai-responses"))
+        upstream = Played(upstream_config(), Play([HEAD, HELLO, STOP, asyncio.Event()]))
+        return await World([upstream]).stream(incoming_request("openai-responses"))
 
     assert decode_all(within(work), "openai-responses")[0].response.finish_reason == "stop"
 
 
 def test_a_reset_after_the_finish_is_a_normal_end() -> None:
-    world = World([Played(place(), Play([HEAD, HELLO, STOP, Unreachable("reset", "truncated")]))])
-    raw = within(lambda: world.told(asked("anthropic-messages")))
+    world = World(
+        [Played(upstream_config(), Play([HEAD, HELLO, STOP, Unreachable("reset", "truncated")]))]
+    )
+    raw = within(lambda: world.stream(incoming_request("anthropic-messages")))
     assert decode_all(raw, "anthropic-messages")[0].response.finish_reason == "stop"
 
 
 def test_a_response_over_the_time_limit_is_ended() -> None:
     async def work() -> bytes:
-        upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
-        return await World([upstream], RequestLimits(duration=0.05)).told(asked("openai-chat"))
+        upstream = Played(upstream_config(), Play([HEAD, HELLO, asyncio.Event()]))
+        return await World([upstream], RequestLimits(duration=0.05)).stream(
+            incoming_request("openai-chat")
+        )
 
     raw = within(work)
     assert b"longer than 0.05 seconds" in raw
@@ -304,8 +323,10 @@ def test_a_response_over_the_time_limit_is_ended() -> None:
 
 
 def test_a_response_over_the_size_limit_is_ended() -> None:
-    world = World([Played(place(), Play([HEAD, *[HELLO] * 100]))], RequestLimits(response=1000))
-    raw = within(lambda: world.told(asked("gemini")))
+    world = World(
+        [Played(upstream_config(), Play([HEAD, *[HELLO] * 100]))], RequestLimits(response=1000)
+    )
+    raw = within(lambda: world.stream(incoming_request("gemini")))
     assert b"over 1000 bytes" in raw
     response = decode_all(raw, "gemini")[0].response
     assert response.finish_reason == "error"
@@ -315,9 +336,11 @@ def test_a_response_over_the_size_limit_is_ended() -> None:
 @pytest.mark.parametrize("told", [False, True], ids=["before content", "after content"])
 def test_a_run_can_be_stopped_from_outside(told: bool) -> None:
     async def work() -> tuple[str, bytes]:
-        upstream = Played(place(), Play([HEAD, *([HELLO] if told else []), asyncio.Event()]))
+        upstream = Played(
+            upstream_config(), Play([HEAD, *([HELLO] if told else []), asyncio.Event()])
+        )
         world = World([upstream])
-        run = world.run(asked())
+        run = world.run(incoming_request())
         error = ErrorPart("internal", "closing time", status=503)
         asyncio.get_running_loop().call_later(0.05, run.stop, error)
         try:
@@ -336,9 +359,9 @@ def test_a_run_can_be_stopped_from_outside(told: bool) -> None:
 
 def test_a_client_that_disconnects_ends_the_upstream_request() -> None:
     async def work() -> World:
-        upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
+        upstream = Played(upstream_config(), Play([HEAD, HELLO, asyncio.Event()]))
         world = World([upstream])
-        telling = asyncio.create_task(world.told(asked()))
+        telling = asyncio.create_task(world.stream(incoming_request()))
         while not upstream.answers:
             await asyncio.sleep(0)
         telling.cancel()
@@ -353,43 +376,44 @@ def test_a_client_that_disconnects_ends_the_upstream_request() -> None:
 # Telling
 
 
-@pytest.mark.parametrize("client", ASKED)
+@pytest.mark.parametrize("client", REQUEST_BODIES)
 def test_a_stream_and_a_body_have_the_same_content(client: DialectName) -> None:
-    raw = within(lambda: World([Played(place(), GOOD)]).told(asked(client)))
+    raw = within(lambda: World([Played(upstream_config(), GOOD)]).stream(incoming_request(client)))
     body = Play(
         [(b'{"id":"1","object":"chat.completion","model":"m","choices":[{"index":0,"message":'
          b'{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}')], 200, BODY
     )  # fmt: skip
-    world = World([Played(place(), body)])
-    status, whole = within(lambda: world.whole(asked(client, stream=False)))
+    world = World([Played(upstream_config(), body)])
+    status, whole = within(lambda: world.body(incoming_request(client, stream=False)))
     streamed, told = (decode_all(one, client)[0].response for one in (raw, whole))
     assert (status, streamed.text, told.text) == (200, "hello", "hello")
     assert streamed.finish_reason == told.finish_reason == "stop"
 
 
 def test_bodies_of_the_same_dialect_are_passed_through() -> None:
-    request = asked("openai-chat", stream_options={"include_usage": True})
+    request = incoming_request("openai-chat", stream_options={"include_usage": True})
     assert (
-        within(lambda: World([Played(place(), GOOD)]).told(request)) == HEAD + HELLO + STOP + DONE
+        within(lambda: World([Played(upstream_config(), GOOD)]).stream(request))
+        == HEAD + HELLO + STOP + DONE
     )
     odd = (
         b'{"odd":1,"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"x"},'
         b'"finish_reason":"stop"}],"id":"1"}'
     )
-    world = World([Played(place(), Play([odd[:9], odd[9:]], 200, BODY))])
-    assert within(lambda: world.whole(asked(stream=False))) == (200, odd)
+    world = World([Played(upstream_config(), Play([odd[:9], odd[9:]], 200, BODY))])
+    assert within(lambda: world.body(incoming_request(stream=False))) == (200, odd)
 
 
 def test_an_error_in_a_body_has_a_status() -> None:
     broken = b'{"id":"1","choices":[{"index":0,"message":{"content":"x"}}]}'
-    world = World([Played(place(), Play([broken], 200, BODY))])
-    status, body = within(lambda: world.whole(asked("openai-responses", stream=False)))
+    world = World([Played(upstream_config(), Play([broken], 200, BODY))])
+    status, body = within(lambda: world.body(incoming_request("openai-responses", stream=False)))
     assert (status, b'"error"' in body) == (502, True)
 
 
 def test_a_stream_without_a_response_ends_with_an_error_in_its_dialect() -> None:
     async def work() -> tuple[Event | None, bytes]:
-        run = World([Played(place(), GOOD)]).run(asked("anthropic-messages"))
+        run = World([Played(upstream_config(), GOOD)]).run(incoming_request("anthropic-messages"))
         try:
             return run.keepalive(), write_events(
                 await run.error_events(ErrorPart("timeout", "too slow"))
@@ -435,10 +459,10 @@ ENDED = Play(message("two", "end_turn"))
 
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_a_paused_turn_is_continued_in_the_same_stream(client: DialectName) -> None:
-    upstream = Played(place(dialect="anthropic-messages"), PAUSED, PAUSED, ENDED)
+    upstream = Played(upstream_config(dialect="anthropic-messages"), PAUSED, PAUSED, ENDED)
     usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
-    request = asked(client, **(usage if "chat" in client else {}))
-    raw = within(lambda: World([upstream]).told(request))
+    request = incoming_request(client, **(usage if "chat" in client else {}))
+    raw = within(lambda: World([upstream]).stream(request))
     response = decode_all(raw, client)[0].response
     assert (response.text, response.finish_reason) == ("one one two", "stop")
     assert response.usage is not None
@@ -450,15 +474,15 @@ def test_a_paused_turn_is_continued_in_the_same_stream(client: DialectName) -> N
 
 
 def test_a_client_whose_dialect_has_pauses_gets_them() -> None:
-    upstream = Played(place(dialect="anthropic-messages"), PAUSED, ENDED)
-    raw = within(lambda: World([upstream]).told(asked("anthropic-messages")))
+    upstream = Played(upstream_config(dialect="anthropic-messages"), PAUSED, ENDED)
+    raw = within(lambda: World([upstream]).stream(incoming_request("anthropic-messages")))
     assert decode_all(raw, "anthropic-messages")[0].response.finish_reason == "pause"
     assert len(upstream.asked) == 1
 
 
 def test_pauses_are_limited() -> None:
-    upstream = Played(place(dialect="anthropic-messages"), PAUSED)
-    raw = within(lambda: World([upstream]).told(asked("openai-chat")))
+    upstream = Played(upstream_config(dialect="anthropic-messages"), PAUSED)
+    raw = within(lambda: World([upstream]).stream(incoming_request("openai-chat")))
     assert decode_all(raw, "openai-chat")[0].response.finish_reason == "length"
     assert len(upstream.asked) == 6
 
@@ -466,8 +490,8 @@ def test_pauses_are_limited() -> None:
 def test_a_run_can_be_stopped_while_it_requests_the_next_turn() -> None:
     async def work() -> bytes:
         never = Play(head=asyncio.Event())
-        upstream = Played(place(dialect="anthropic-messages"), PAUSED, never)
-        run = World([upstream]).run(asked("openai-chat"))
+        upstream = Played(upstream_config(dialect="anthropic-messages"), PAUSED, never)
+        run = World([upstream]).run(incoming_request("openai-chat"))
         try:
             stream = await run.open()
             told = await stream.next()
@@ -490,8 +514,8 @@ def test_a_run_can_be_stopped_while_it_requests_the_next_turn() -> None:
 def test_a_failed_continuation_is_the_error_of_the_upstream(
     second: Play | Exception, message: str
 ) -> None:
-    upstream = Played(place(dialect="anthropic-messages"), PAUSED, second)
-    raw = within(lambda: World([upstream]).told(asked("openai-chat")))
+    upstream = Played(upstream_config(dialect="anthropic-messages"), PAUSED, second)
+    raw = within(lambda: World([upstream]).stream(incoming_request("openai-chat")))
     response = decode_all(raw, "openai-chat")[0].response
     assert (response.text, response.finish_reason) == ("one ", "error")
     assert response.error is not None
@@ -522,12 +546,12 @@ class FlowingUpstream(Played):
         return answer
 
 
-ECHOED = asked("openai-chat", stream_options={"include_usage": True})
+ECHOED = incoming_request("openai-chat", stream_options={"include_usage": True})
 
 
 @dataclass
 class Flow:
-    """A run that is told as the gateway tells it; `room` says after which writes there is none."""
+    """A run that is written as the gateway does; `room` says after which writes there is none."""
 
     run: Run
     stream: Stream
@@ -571,7 +595,9 @@ def flowing(
 
 
 def test_events_are_written_as_they_arrive_until_the_response_ends() -> None:
-    world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, HELLO, STOP, DONE]))])
+    world = World(
+        [FlowingUpstream(upstream_config(), Play([HEAD, HELLO, HELLO, HELLO, STOP, DONE]))]
+    )
 
     async def work(flow: Flow) -> list[list[bytes]]:
         await flow.next()
@@ -585,7 +611,7 @@ def test_events_are_written_as_they_arrive_until_the_response_ends() -> None:
 
 
 def test_without_room_the_next_events_are_pulled() -> None:
-    world = World([FlowingUpstream(place(), Play([HEAD, *[HELLO] * 5, STOP, DONE]))])
+    world = World([FlowingUpstream(upstream_config(), Play([HEAD, *[HELLO] * 5, STOP, DONE]))])
 
     async def work(flow: Flow) -> tuple[list[bytes], list[bytes]]:
         flow.room = lambda number: number % 2 != 0
@@ -624,7 +650,7 @@ TOLD: dict[str, tuple[str, Play | Exception]] = {
 }
 
 
-@pytest.mark.parametrize("client", ASKED)
+@pytest.mark.parametrize("client", REQUEST_BODIES)
 @pytest.mark.parametrize("case", TOLD)
 def test_flowing_events_equal_pulled_events(case: str, client: DialectName) -> None:
     dialect, play = TOLD[case]
@@ -632,9 +658,9 @@ def test_flowing_events_equal_pulled_events(case: str, client: DialectName) -> N
     limits = RequestLimits(grace=0.05, response=1000 if case == "too much" else 100_000)
     told = []
     for kind in (Played, FlowingUpstream):
-        upstream = kind(place(dialect=dialect), *plays)
+        upstream = kind(upstream_config(dialect=dialect), *plays)
         world = World([upstream], limits)
-        raw = flowing(world, lambda flow: flow.all(), asked(client))
+        raw = flowing(world, lambda flow: flow.all(), incoming_request(client))
         response = decode_all(raw, client)[0].response
         (record,) = world.records
         texts = (response.text, response.finish_reason, response.error, response.usage)
@@ -643,7 +669,9 @@ def test_flowing_events_equal_pulled_events(case: str, client: DialectName) -> N
 
 
 def test_a_run_stopped_while_it_flows_ends_with_the_next_events() -> None:
-    upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO]))
+    upstream = FlowingUpstream(
+        upstream_config(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO])
+    )
 
     async def work(flow: Flow) -> list[bytes]:
         def write(events: list[Event]) -> bool:
@@ -662,7 +690,9 @@ def test_a_run_stopped_while_it_flows_ends_with_the_next_events() -> None:
 
 
 def test_a_run_that_was_stopped_does_not_flow() -> None:
-    upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO]))
+    upstream = FlowingUpstream(
+        upstream_config(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO])
+    )
 
     async def work(flow: Flow) -> list[bytes]:
         told = [await flow.next()]
@@ -676,9 +706,9 @@ def test_a_run_that_was_stopped_does_not_flow() -> None:
 
 
 def test_an_upstream_that_stops_sending_while_it_flows_is_a_timeout() -> None:
-    quick = replace(place(), timeouts=Timeouts(between_events=0.05))
+    quick = replace(upstream_config(), timeouts=Timeouts(between_events=0.05))
     upstream = FlowingUpstream(quick, Play([HEAD, HELLO, HELLO, asyncio.Event()]))
-    raw = flowing(World([upstream]), lambda flow: flow.all(), asked("openai-responses"))
+    raw = flowing(World([upstream]), lambda flow: flow.all(), incoming_request("openai-responses"))
     response = decode_all(raw, "openai-responses")[0].response
     assert (response.text, response.finish_reason) == ("hellohello", "error")
     assert response.error is not None
@@ -696,8 +726,8 @@ def test_an_upstream_that_stops_sending_while_it_flows_is_a_timeout() -> None:
 def test_nothing_flows_after_a_pause(pieces: list[bytes]) -> None:
     async def work() -> tuple[bytes, bool]:
         paused = Play([*pieces, asyncio.Event()])
-        upstream = FlowingUpstream(place(dialect="anthropic-messages"), paused, ENDED)
-        run = World([upstream]).run(asked("openai-chat"))
+        upstream = FlowingUpstream(upstream_config(dialect="anthropic-messages"), paused, ENDED)
+        run = World([upstream]).run(incoming_request("openai-chat"))
         try:
             flow = Flow(run, await run.open())
             return await flow.all(), upstream.answers[0].aborted
@@ -710,7 +740,7 @@ def test_nothing_flows_after_a_pause(pieces: list[bytes]) -> None:
 
 
 def test_an_error_of_the_writer_is_raised_to_the_caller() -> None:
-    world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, STOP, DONE]))])
+    world = World([FlowingUpstream(upstream_config(), Play([HEAD, HELLO, HELLO, STOP, DONE]))])
 
     async def work(flow: Flow) -> None:
         def write(events: list[Event]) -> bool:
@@ -725,7 +755,7 @@ def test_an_error_of_the_writer_is_raised_to_the_caller() -> None:
 
 def test_a_body_writes_no_events_while_it_flows() -> None:
     async def work() -> tuple[int, bytes]:
-        run = World([FlowingUpstream(place(), GOOD)]).run(asked(stream=False))
+        run = World([FlowingUpstream(upstream_config(), GOOD)]).run(incoming_request(stream=False))
         try:
             stream = await run.open()
             await stream.flow(lambda events: False)
@@ -739,7 +769,7 @@ def test_a_body_writes_no_events_while_it_flows() -> None:
 
 def test_a_client_that_disconnects_while_it_flows_ends_the_upstream_request() -> None:
     async def work() -> World:
-        upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event()]))
+        upstream = FlowingUpstream(upstream_config(), Play([HEAD, HELLO, HELLO, asyncio.Event()]))
         world = World([upstream])
         written = asyncio.Event()
 

@@ -35,7 +35,7 @@ def test_what_is_open_goes_on_and_nobody_new_comes_in(number: int) -> None:
         server.signal(number)
         server.expect("drain")
         assert idle.rest() == b""
-        until(lambda: refuses(server.port), "the door to be shut")
+        until(lambda: refuses(server.port), "the listener to be closed")
         server.go_on()
         assert client.rest() == b"\r\n3\r\ntwo\r\n0\r\n\r\n"
         assert server.exit_code() == 0

@@ -316,7 +316,7 @@ def test_the_usual_key_may_be_missing(file: Path) -> None:
             (
                 2,
                 "upstreams.groq.api_key",
-                "this host wants a key, and there is none: GROQ_API_KEY is not set",
+                "this host needs an API key: GROQ_API_KEY is not set",
             )
         ]
 
@@ -461,8 +461,8 @@ limits = { body = 0, dept = 1 }
         "weft.toml:12: server.limits.body: must be at least 1, got 0",
         "environment: WEFT_SERVER__WORKERS: expected a whole number, got text",
         (
-            "environment: WEFT_HOME: no such variable; "
-            "there are WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY"
+            "environment: WEFT_HOME: unknown variable; "
+            "expected WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY"
         ),
     ]
 
@@ -497,15 +497,15 @@ limits = { body = 0, dept = 1 }
         ("server.hosts = ['a', 1]", "1: server.hosts: expected a list of texts"),
         (
             "server.hosts = ['https://a']",
-            "1: server.hosts: expected names, each with a port or without, no scheme",
+            "1: server.hosts: expected host names, with or without a port, and no scheme",
         ),
         (
             "server.host = 'http://127.0.0.1'",
-            "1: server.host: expected an address or a name, without scheme and port",
+            "1: server.host: expected an IP address or host name, without scheme and port",
         ),
         (
             "server.host = ''",
-            "1: server.host: expected an address or a name, without scheme and port",
+            "1: server.host: expected an IP address or host name, without scheme and port",
         ),
         ("server.keys = false", "1: server.keys: expected a table, got true or false"),
         ("server.keys = 'a'", "1: server.keys: expected a table, got text"),
@@ -521,9 +521,9 @@ limits = { body = 0, dept = 1 }
         ),
         (
             "server.keys.'' = '0123456789abcdef'",
-            '1: server.keys."": a key needs a name that can be printed',
+            '1: server.keys."": the name of a key must be printable',
         ),
-        ("store.url = 'postgresql://[::1'", "1: store.url: no address"),
+        ("store.url = 'postgresql://[::1'", "1: store.url: not a valid URL"),
         ("store.url = 'mysql://x'", "1: store.url: expected sqlite:///PATH or postgresql://…"),
         ("models.a = []", "1: models.a: needs at least one target, <upstream>/<model>"),
         ("models.a = 1", "1: models.a: expected text or a list of texts, got a whole number"),
@@ -534,19 +534,16 @@ limits = { body = 0, dept = 1 }
                 "a name with a dot in it needs quotes"
             ),
         ),
-        ("models.'a b' = 'demo/m'", '1: models."a b": an alias is a word without blanks'),
+        ("models.'a b' = 'demo/m'", '1: models."a b": an alias must be a word without blanks'),
         (
             "models.'demo/m' = 'demo/n'",
-            (
-                '1: models."demo/m": is a model of the upstream demo already; '
-                "an alias needs a name of its own"
-            ),
+            ('1: models."demo/m": is already a model of the upstream demo; choose another name'),
         ),
-        ("models.a = 'demo'", "1: models.a: 'demo' is no target; a target is <upstream>/<model>"),
-        ("models.a = 'demo/'", "1: models.a: 'demo/' is no target; a target is <upstream>/<model>"),
+        ("models.a = 'demo'", "1: models.a: 'demo' is not a target; expected <upstream>/<model>"),
+        ("models.a = 'demo/'", "1: models.a: 'demo/' is not a target; expected <upstream>/<model>"),
         ("models.a = 'dmo/m'", "1: models.a: 'dmo/m': no such upstream; did you mean demo?"),
-        ("models.a = ['demo/m', 'demo/m']", "1: models.a: 'demo/m' is there twice"),
-        ("models.a = 'a'", "1: models.a: 'a' is an alias itself; a target is <upstream>/<model>"),
+        ("models.a = ['demo/m', 'demo/m']", "1: models.a: 'demo/m' is listed twice"),
+        ("models.a = 'a'", "1: models.a: 'a' is itself an alias; expected <upstream>/<model>"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_key(file: Path, text: str, said: str) -> None:
@@ -555,8 +552,8 @@ def test_a_mistake_is_named_with_its_line_and_key(file: Path, text: str, said: s
 
 def test_aliases_of_aliases_are_refused(file: Path) -> None:
     assert problems(file, "[models]\na = 'b'\nb = ['demo/m', 'a']\n") == [
-        "weft.toml:2: models.a: 'b' is an alias itself; a target is <upstream>/<model>",
-        "weft.toml:3: models.b: 'a' is an alias itself; a target is <upstream>/<model>",
+        "weft.toml:2: models.a: 'b' is itself an alias; expected <upstream>/<model>",
+        "weft.toml:3: models.b: 'a' is itself an alias; expected <upstream>/<model>",
     ]
 
 
@@ -579,7 +576,7 @@ def test_an_alias_of_an_upstream_with_a_mistake_is_no_second_mistake(file: Path)
 def test_an_upstream_has_a_simple_name(file: Path, name: str) -> None:
     text = f'[upstreams."{name}"]\npreset = "demo"\n'
     (found,) = problems(file, text)
-    assert found.endswith("a name has small letters, digits, '.', '_' and '-' only")
+    assert found.endswith("a name may contain only lower-case letters, digits, '.', '_' and '-'")
 
 
 @pytest.mark.parametrize(
@@ -588,7 +585,7 @@ def test_an_upstream_has_a_simple_name(file: Path, name: str) -> None:
         (
             "",
             (
-                "1: upstreams.here: base_url is missing: there is no preset of this name; "
+                "1: upstreams.here: base_url is missing: no preset has this name; "
                 "`weft config presets` lists them"
             ),
         ),
@@ -597,7 +594,7 @@ def test_an_upstream_has_a_simple_name(file: Path, name: str) -> None:
         (
             "base_url = 'http://a'",
             (
-                "1: upstreams.here: dialect is missing; there are openai-chat, "
+                "1: upstreams.here: dialect is missing; expected one of openai-chat, "
                 "openai-responses, open-responses, anthropic-messages, gemini"
             ),
         ),
@@ -614,7 +611,7 @@ def test_an_upstream_has_a_simple_name(file: Path, name: str) -> None:
         ),
         (
             "preset = 'openai'\ndialect = 'gemini'",
-            ("3: dialect: the preset openai is asked in openai-responses; gemini needs a base_url"),
+            ("3: dialect: the preset openai is for openai-responses; gemini needs a base_url"),
         ),
         (
             "preset = 'demo'\nquirks = 'deepsek'",
@@ -667,11 +664,11 @@ def test_an_upstream_has_a_simple_name(file: Path, name: str) -> None:
         ("preset = 'demo'\nconcurrency = 0", "3: concurrency: must be at least 1, got 0"),
         (
             "preset = 'demo'\nmodels = ['a', 'a']",
-            "3: models: 'a' is no name of a model, or is there twice",
+            "3: models: 'a' is not a model name, or is listed twice",
         ),
         (
             "preset = 'demo'\nmodels = ['']",
-            "3: models: '' is no name of a model, or is there twice",
+            "3: models: '' is not a model name, or is listed twice",
         ),
         ("preset = 'demo'\nretry.attempts = 0", "3: retry.attempts: must be at least 1, got 0"),
         (
@@ -691,30 +688,30 @@ def test_a_mistake_in_an_upstream_is_named(file: Path, lines: str, said: str) ->
 
 def test_a_certificate_must_be_there(file: Path) -> None:
     assert problems(file, '[upstreams.demo]\ntls.ca = "not/here.pem"\n') == [
-        "weft.toml:2: upstreams.demo.tls.ca: there is no file not/here.pem"
+        "weft.toml:2: upstreams.demo.tls.ca: no such file: not/here.pem"
     ]
 
 
 @pytest.mark.parametrize(
     ("base_url", "said"),
     [
-        ("", "an address has no blanks and no letters outside ASCII"),
-        ("http://a b", "an address has no blanks and no letters outside ASCII"),
-        ("http://é", "an address has no blanks and no letters outside ASCII"),
+        ("", "a URL must not contain blanks or non-ASCII characters"),
+        ("http://a b", "a URL must not contain blanks or non-ASCII characters"),
+        ("http://é", "a URL must not contain blanks or non-ASCII characters"),
         ("ftp://a", "expected http://… or https://… with a host, or demo:"),
         ("a.example/v1", "expected http://… or https://… with a host, or demo:"),
         ("https:///v1", "expected http://… or https://… with a host, or demo:"),
         ("demo:x", "expected http://… or https://… with a host, or demo:"),
         (
             "https://me:secret@a",
-            "a name or password in the address is not used; see api_key and headers",
+            "a user name or password in the URL is not supported; use api_key or headers",
         ),
-        ("https://a/?b=c", "an address ends with its path: no query, no fragment"),
-        ("https://a/#b", "an address ends with its path: no query, no fragment"),
-        ("https://a/?", "an address ends with its path: no query, no fragment"),
-        ('https://a/b"c', "the path has characters that need to be escaped"),
-        ("https://a/b/../c", "the path must not go up or stay: no . and no .."),
-        ("https://a:0", "there is no port 0 to connect to"),
+        ("https://a/?b=c", "a base URL must not have a query or fragment"),
+        ("https://a/#b", "a base URL must not have a query or fragment"),
+        ("https://a/?", "a base URL must not have a query or fragment"),
+        ('https://a/b"c', "the path has characters that must be escaped"),
+        ("https://a/b/../c", "the path must not contain . or .. segments"),
+        ("https://a:0", "port 0 is not valid"),
         ("https://a:99999", "Port out of range 0-65535"),
         ("https://a:b", "Port could not be cast to integer value as 'b'"),
         ("https://[::1", "Invalid IPv6 URL"),
@@ -746,19 +743,23 @@ def test_a_base_url_is_kept_without_what_says_nothing(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("Host", "a", "this header is not for the settings to choose"),
-        ("content-length", "1", "this header is not for the settings to choose"),
-        ("Content-Type", "a/b", "this header is not for the settings to choose"),
-        ("AUTHORIZATION", "a", "this header is not for the settings to choose"),
-        ("x-api-key", "a", "this header is not for the settings to choose"),
-        ("Transfer-Encoding", "chunked", "this header is not for the settings to choose"),
-        ("a b", "a", "no header has such a name"),
-        ("", "a", "no header has such a name"),
-        ("a:", "a", "no header has such a name"),
-        ("a", "", "a header's value has visible letters of ASCII, and blanks inside"),
-        ("a", " b", "a header's value has visible letters of ASCII, and blanks inside"),
-        ("a", "b\\r\\nc: d", "a header's value has visible letters of ASCII, and blanks inside"),
-        ("a", "é", "a header's value has visible letters of ASCII, and blanks inside"),
+        ("Host", "a", "this header is reserved"),
+        ("content-length", "1", "this header is reserved"),
+        ("Content-Type", "a/b", "this header is reserved"),
+        ("AUTHORIZATION", "a", "this header is reserved"),
+        ("x-api-key", "a", "this header is reserved"),
+        ("Transfer-Encoding", "chunked", "this header is reserved"),
+        ("a b", "a", "invalid header name"),
+        ("", "a", "invalid header name"),
+        ("a:", "a", "invalid header name"),
+        ("a", "", "invalid header value; expected visible ASCII characters, blanks only inside"),
+        ("a", " b", "invalid header value; expected visible ASCII characters, blanks only inside"),
+        (
+            "a",
+            "b\\r\\nc: d",
+            "invalid header value; expected visible ASCII characters, blanks only inside",
+        ),
+        ("a", "é", "invalid header value; expected visible ASCII characters, blanks only inside"),
         ("a", "env:NOT_THERE", "the variable NOT_THERE is not set"),
     ],
 )
@@ -772,7 +773,7 @@ def test_a_header_is_legal_and_not_one_of_ours(
 
 def test_a_header_is_given_once(file: Path) -> None:
     assert wrong(file, 'preset = "demo"\nheaders = { A = "1", a = "2" }') == [
-        "3: headers.a: is there twice; the case of the letters does not count"
+        "3: headers.a: duplicate header (names are case-insensitive)"
     ]
 
 
@@ -783,12 +784,12 @@ def test_a_header_is_given_once(file: Path) -> None:
     ("told", "said"),
     [
         ("", "the secret is empty"),
-        ("a b", "the secret has characters that no header can carry"),
-        ("é", "the secret has characters that no header can carry"),
-        ("env:", "env: needs a variable's name"),
+        ("a b", "the secret contains characters that a header cannot have"),
+        ("é", "the secret contains characters that a header cannot have"),
+        ("env:", "env: needs the name of a variable"),
         ("env:NOT_THERE", "the variable NOT_THERE is not set"),
         ("env:BLANK", "the variable BLANK is empty"),
-        ("env:LINES", "the variable LINES has characters that no header can carry"),
+        ("env:LINES", "the variable LINES contains characters that a header cannot have"),
         ("file:not-there", "the file not-there cannot be read: No such file or directory"),
         ("file:", "the file . cannot be read: Is a directory"),
         ("file:blank", "the file blank is empty"),
@@ -890,13 +891,13 @@ def test_a_variable_that_the_file_names_is_known(file: Path) -> None:
         ("WEFT_SERVER__PORT", "70000", "must be from 0 to 65,535, got 70000"),
         ("WEFT_SERVER__WEBSOCKET", "yes", "expected true or false, got text"),
         ("WEFT_SERVER__LIMITS", "9", "expected a table, got text"),
-        ("WEFT_SERVER__HOST", "", "expected an address or a name, without scheme and port"),
+        ("WEFT_SERVER__HOST", "", "expected an IP address or host name, without scheme and port"),
         ("WEFT_SERVER__KEYS__A", "", "the secret is empty"),
         *(
             (
                 name,
                 "1",
-                "no such variable; there are WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY",
+                "unknown variable; expected WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY",
             )
             for name in (
                 "WEFT_PORT",
@@ -922,27 +923,27 @@ def test_a_mistake_in_a_variable_is_named_by_the_variable(
     [
         (
             "dialect = 'openai-chat'\nbase_url = 'https://a/v1/chat/completions'",
-            "3: base_url: ends with /chat/completions, which is added anyhow",
+            "3: base_url: ends with /chat/completions, which is added automatically",
         ),
         (
             "dialect = 'anthropic-messages'\nbase_url = 'https://a/v1/'",
-            "3: base_url: ends with /v1, which is added anyhow",
+            "3: base_url: ends with /v1, which is added automatically",
         ),
         (
             "dialect = 'gemini'\nbase_url = 'https://a/v1beta'",
-            "3: base_url: ends with /v1beta, which is added anyhow",
+            "3: base_url: ends with /v1beta, which is added automatically",
         ),
         (
             "dialect = 'openai-chat'\nbase_url = 'http://10.0.0.1/v1'\napi_key = 'x'",
-            "3: base_url: the key can be read on the way: http, not https",
+            "3: base_url: the API key is sent unencrypted: http, not https",
         ),
         (
             "preset = 'demo'\ntls = { verify = false }",
-            "3: tls: verify is off: anybody can pretend to be this host",
+            "3: tls: verify is off: the identity of the host is not checked",
         ),
         (
             "preset = 'mistral'",
-            "1: api_key: this host wants a key, and there is none: MISTRAL_API_KEY is not set",
+            "1: api_key: this host needs an API key: MISTRAL_API_KEY is not set",
         ),
     ],
 )
@@ -969,7 +970,7 @@ def test_there_is_no_doubt_without_a_reason(file: Path, lines: str) -> None:
 
 def test_a_short_client_key_is_doubted(file: Path) -> None:
     assert doubts(file, '[server.keys]\na = "0123456789abcde"\nb = "0123456789abcdef"\n') == [
-        "weft.toml:2: server.keys.a: a secret of less than 16 letters can be guessed"
+        "weft.toml:2: server.keys.a: the key is shorter than 16 characters"
     ]
 
 

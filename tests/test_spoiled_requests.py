@@ -21,7 +21,7 @@ from tests.faults.whole_requests import SPOILS, WHOLE, paths, spoiled
 from tests.faults.wires import CHAT, DIALECTS, GEMINI, MESSAGES, RESPONSES, SPEECHES, Object
 from tests.played import BODY, Play, Played
 from tests.strategies import JSON, THOROUGH
-from tests.test_relay_run import World, place, within
+from tests.test_relay_run import World, upstream_config, within
 from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, RequestLimits
 
 VALID: dict[str, st.SearchStrategy[Object]] = {
@@ -58,15 +58,15 @@ def status_of(client: str, upstream: str, body: Object, stream: bool) -> int:
     """How a request is answered; whatever else is raised fails the test."""
     said = SPEECHES[upstream]
     play = Play([b"".join(said.frames)]) if stream else Play([said.body], headers=BODY)
-    world = World([Played(place(dialect=upstream), play)])
+    world = World([Played(upstream_config(dialect=upstream), play)])
     raw = RequestBody(client, json.dumps(body).encode())
     incoming = IncomingRequest(raw, "a/m", stream, id="req_1")
     try:
         incoming.checked(RequestLimits())
         if stream:
-            within(lambda: world.told(incoming))
+            within(lambda: world.stream(incoming))
         else:
-            assert within(lambda: world.whole(incoming))[0] == 200
+            assert within(lambda: world.body(incoming))[0] == 200
     except RequestFailed as failed:
         return failed.error.status or 500
     return 200

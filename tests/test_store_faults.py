@@ -111,7 +111,7 @@ def test_transient_errors_are_not_noticed(name: str, tmp_path: Path) -> None:
 
 @sqlite_store
 async def test_a_write_that_was_given_up_is_never_made(stores: Stores) -> None:
-    """Whoever was told that it failed can rely on that."""
+    """A caller that got an error can rely on it."""
     Failing.prepare("SQLITE_IOERR_WRITE", lambda count: count > 60)
     acknowledged: set[str] = set()
     with suppress(StoreError):

@@ -20,8 +20,8 @@ from tests.stores import (
     postgres_store,
     sqlite_store,
 )
-from tests.test_store_migrations import told
-from tests.test_store_processes import child, said
+from tests.test_store_migrations import rows
+from tests.test_store_processes import child, read_words
 from weft.store.base import Store
 from weft.store.lockfile import LockFile, is_released, remove
 
@@ -124,7 +124,7 @@ async def test_a_process_that_was_killed_is_found_at_once_and_a_frozen_one_is_no
 ) -> None:
     two = await serving(stores, HOURS)
     with child("serve", stores.url, "") as process:
-        (server,) = await asyncio.to_thread(said, process)
+        (server,) = await asyncio.to_thread(read_words, process)
         os.kill(process.pid, signal.SIGSTOP)
         for _ in range(3):
             assert await left(two) == set()
@@ -138,9 +138,9 @@ async def test_the_clock_of_the_database_decides_how_long_a_lease_holds(stores: 
     store = await stores.opened()
     for hours in (1, -1):
         with child("serve", stores.url, "", hours_off(hours)) as process:
-            await asyncio.to_thread(said, process)
+            await asyncio.to_thread(read_words, process)
             query = "SELECT until - extract(epoch from now())::float8 FROM server"
-            ((left_over,),) = await told(stores, query)
+            ((left_over,),) = await rows(stores, query)
         await store.revoke_dead()
         assert abs(float(str(left_over)) - HOURS) < 600
 

@@ -1,4 +1,4 @@
-"""The tables: made once, by whoever comes first; never by a version that does not know them."""
+"""The tables are created once, and never changed by an older version."""
 
 import ast
 import asyncio
@@ -33,7 +33,7 @@ def test_no_released_migration_was_edited() -> None:
     assert [digest(statements) for statements in MIGRATIONS] == RELEASED
 
 
-async def told(stores: Stores, query: str) -> list[tuple[object, ...]]:
+async def rows(stores: Stores, query: str) -> list[tuple[object, ...]]:
     """What the database itself says."""
     if stores.kind == "sqlite":
         connection = sqlite3.connect(stores.url.removeprefix("sqlite:///"), isolation_level=None)
@@ -52,9 +52,9 @@ async def told(stores: Stores, query: str) -> list[tuple[object, ...]]:
 async def test_each_migration_is_recorded_once(stores: Stores) -> None:
     for _ in range(2):
         await (await stores.opened()).close()
-    numbers = await told(stores, "SELECT number FROM migration ORDER BY number")
+    numbers = await rows(stores, "SELECT number FROM migration ORDER BY number")
     assert numbers == [(number + 1,) for number in range(len(MIGRATIONS))]
-    assert await told(stores, "SELECT count(*) FROM migration WHERE applied > 1700000000") == [
+    assert await rows(stores, "SELECT count(*) FROM migration WHERE applied > 1700000000") == [
         (len(MIGRATIONS),)
     ]
 
@@ -69,7 +69,7 @@ async def test_stores_that_open_at_once_make_the_tables_once(stores: Stores) -> 
 @each_store
 async def test_a_database_of_a_newer_version_is_refused(stores: Stores) -> None:
     await (await stores.opened()).close()
-    await told(stores, "INSERT INTO migration VALUES (999, 1.0)")
+    await rows(stores, "INSERT INTO migration VALUES (999, 1.0)")
     store = store_from_url(stores.url)
     with pytest.raises(StoreError, match="has migration 999, this version of Weft knows") as caught:
         await store.open()

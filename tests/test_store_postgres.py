@@ -279,7 +279,7 @@ async def test_waiting_for_a_locked_row_times_out(stores: Stores) -> None:
     assert await store.finish("resp_1", ending(status="failed"))
 
 
-# What is told of a fault
+# Error messages
 
 
 @pytest.mark.parametrize(

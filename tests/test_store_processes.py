@@ -28,7 +28,7 @@ def child(
             process.kill()
 
 
-def said(process: "subprocess.Popen[str]") -> list[str]:
+def read_words(process: "subprocess.Popen[str]") -> list[str]:
     assert process.stdout is not None
     return process.stdout.readline().split()
 
@@ -46,7 +46,7 @@ async def test_what_was_acknowledged_survives_kill_9(stores: Stores) -> None:
     ended: set[str] = set()
     for server, heard in (("one", 70), ("two", 131)):
         with child("endure", stores.url, server) as process:
-            lines = [said(process) for _ in range(heard)]
+            lines = [read_words(process) for _ in range(heard)]
             process.kill()
             assert process.stdout is not None
             whole, _, _ = process.stdout.read().rpartition("\n")  # the last line may be cut
@@ -69,10 +69,10 @@ async def test_of_competing_processes_one_wins(stores: Stores) -> None:
         children = [
             stack.enter_context(child("contest", stores.url, name)) for name in ("one", "two")
         ]
-        assert [said(process) for process in children] == [["ready"]] * 2
+        assert [read_words(process) for process in children] == [["ready"]] * 2
         for process in children:
             go(process)
-        won = {id: n for n, process in enumerate(children) for id in said(process)}
+        won = {id: n for n, process in enumerate(children) for id in read_words(process)}
     owners = {one.id: one.server for one in await store.entries()}
     assert owners == {id: ("one", "two")[won[id]] for id in ids}
 
@@ -83,10 +83,10 @@ async def test_servers_that_start_at_once_make_the_tables_once(stores: Stores) -
         children = [
             stack.enter_context(child("open", stores.url, str(number))) for number in range(3)
         ]
-        assert [said(process) for process in children] == [["ready"]] * 3
+        assert [read_words(process) for process in children] == [["ready"]] * 3
         for process in children:
             go(process)
-        assert [said(process) for process in children] == [["done"]] * 3
+        assert [read_words(process) for process in children] == [["done"]] * 3
     store = await stores.opened()
     await store.begin(entry())
 
@@ -97,5 +97,5 @@ async def test_kill_9_at_any_point_leaves_a_whole_store(stores: Stores) -> None:
     for round in range(15):
         with child("endure", stores.url, f"s{round}") as process:
             for _ in range(10 + 7 * round):
-                said(process)
+                read_words(process)
         await audit(await stores.opened())

@@ -265,7 +265,7 @@ async def test_a_full_disk_is_reported_and_the_queue_is_written_when_there_is_ro
 
 @sqlite_store
 async def test_a_restored_backup_is_used_as_it_is(stores: Stores) -> None:
-    """What was begun after the backup is gone; blocks of it are dropped, and told so."""
+    """Responses that began after the backup are missing; their blocks are reported as dropped."""
     store = await stores.opened()
     await store.begin(entry())
     await store.close()

@@ -1,4 +1,4 @@
-"""The writer alone, over a database that does as it is told."""
+"""The writer alone, with a scripted database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -21,7 +21,7 @@ from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.gateway_process import gateway
 from tests.played import Play, Played
 from tests.strategies import FEW, LEGAL, QUICK, STEPS, Legal
-from tests.test_relay_run import ASKED, place
+from tests.test_relay_run import REQUEST_BODIES, upstream_config
 from weft import decode_all, encode
 from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
@@ -76,7 +76,7 @@ WIRES = (CHAT, RESPONSES, MESSAGES, GEMINI)
 
 
 class World:
-    """A store, and upstreams that say what they are told to."""
+    """A store, and upstreams that send given parts."""
 
     def __init__(self, runner: asyncio.Runner, folder: Path) -> None:
         self.runner = runner
@@ -84,25 +84,27 @@ class World:
         self.sessions = Sessions(Persistence(self.store))
         runner.run(self.store.open())
 
-    async def told(
+    async def send(
         self, parts: list[Part], upstream: DialectName, client: str, *, stream: bool
     ) -> tuple[bytes, str | None]:
-        """What a client is told, and the id under which that is stored; none if it failed."""
+        """What a client receives, and the id under which it is stored; None if it failed."""
         said = b"".join(encode(parts, upstream, context=fresh_context()))
-        return await self.told_of(said, upstream, client, stream=stream)
+        return await self.send_bytes(said, upstream, client, stream=stream)
 
-    async def told_of(
+    async def send_bytes(
         self, said: bytes, upstream: str, client: str, *, stream: bool
     ) -> tuple[bytes, str | None]:
-        """As told, for bytes of an upstream."""
-        return await self.told_pieces([said], upstream, client, stream=stream)
+        """As `send`, for bytes of an upstream."""
+        return await self.send_pieces([said], upstream, client, stream=stream)
 
-    async def told_pieces(
+    async def send_pieces(
         self, pieces: Sequence[bytes], upstream: str, client: str, *, stream: bool
     ) -> tuple[bytes, str | None]:
-        """As told, for what an upstream sends piece by piece."""
-        played = Played(place(dialect=upstream), Play([one for one in pieces if one]))
-        body = json.dumps(ASKED[client] | ({} if client == GEMINI else {"stream": stream})).encode()
+        """As `send`, for bytes of an upstream in pieces."""
+        played = Played(upstream_config(dialect=upstream), Play([one for one in pieces if one]))
+        body = json.dumps(
+            REQUEST_BODIES[client] | ({} if client == GEMINI else {"stream": stream})
+        ).encode()
         policy = StorePolicy(body, b'["x"]')
         incoming = IncomingRequest(RequestBody(client, body), "a/m", stream, store=policy)
         if client == RESPONSES:
@@ -120,13 +122,13 @@ class World:
             await run.close()
         return told, writer.log.id if writer.has_begun else None
 
-    async def kept(self, id: str) -> tuple[Entry, list[Block]]:
+    async def stored(self, id: str) -> tuple[Entry, list[Block]]:
         entry = await self.store.entry(id)
         assert entry is not None
         return entry, await self.store.blocks(id)
 
     async def next_turn(self, id: str) -> Request:
-        """What the next turn asks, if it goes on from this one."""
+        """The request of a next turn that continues this one."""
         body = json.dumps({"model": "a/m", "input": "more", "previous_response_id": id}).encode()
         incoming = IncomingRequest(RequestBody(RESPONSES, body), "a/m", True)
         recalled = await self.sessions.with_history(incoming, parse_preamble(body))
@@ -148,8 +150,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         runner.run(made.store.close())
 
 
-def heard(entry: Entry, raw: bytes) -> Response:
-    """What a client makes of what it was told."""
+def client_response(entry: Entry, raw: bytes) -> Response:
+    """The response that a client reads from these bytes."""
     asked = api_of(entry.dialect).request.parse(entry.request, Context()).request
     (found,) = decode_all(
         raw, dialect_named(entry.dialect).name, context=Context(replaced(asked, entry))
@@ -167,20 +169,20 @@ def replaced(request: Request, entry: Entry) -> Request:
 def test_record_log_and_body_are_what_was_sent(
     world: World, client: str, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
-    told, id = world.runner.run(world.told(parts, upstream, client, stream=stream))
+    told, id = world.runner.run(world.send(parts, upstream, client, stream=stream))
     if id is None:
         return
-    entry, blocks = world.runner.run(world.kept(id))
+    entry, blocks = world.runner.run(world.stored(id))
     assert as_sent(events_of(blocks)) == told
     size = sum(len(block.data) for block in blocks)
     assert (entry.digest, entry.size) == (sha256(told).hexdigest(), size)
     assert audit_log(entry, blocks) == []
-    said = comparable(heard(entry, told))
+    said = comparable(client_response(entry, told))
     if entry.body is None:
         assert said.error is not None
     elif said.error is None:
-        body = comparable(heard(entry, shown(entry)))
-        body = msgspec.structs.replace(body, usage=said.usage)  # a stream tells it if it is asked
+        body = comparable(client_response(entry, shown(entry)))
+        body = msgspec.structs.replace(body, usage=said.usage)  # in a stream only on request
         assert different_fields(said, body) == []
 
 
@@ -235,16 +237,16 @@ UNTOLD: dict[str, tuple[DialectName, DialectName, list[Part]]] = {
         ],
     ),
 }
-"""Who asks whom, and what is said of which the client cannot be told everything."""
+"""Client, upstream, and parts of which the client does not receive everything."""
 
 
 @pytest.mark.parametrize("case", UNTOLD)
 def test_what_an_error_held_back_is_no_difference(world: World, case: str) -> None:
     client, upstream, parts = UNTOLD[case]
-    told, id = world.runner.run(world.told([BEGIN, *parts], upstream, client, stream=True))
-    entry, blocks = world.runner.run(world.kept(id or ""))
+    told, id = world.runner.run(world.send([BEGIN, *parts], upstream, client, stream=True))
+    entry, blocks = world.runner.run(world.stored(id or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
-    assert different_fields(comparable(record), comparable(heard(entry, told))) != []
+    assert different_fields(comparable(record), comparable(client_response(entry, told))) != []
     assert audit_log(entry, blocks) == []
 
 
@@ -254,8 +256,8 @@ def test_calls_without_ids_are_no_difference(world: World, client: str, stream: 
     said = (HERE / "gemini" / "equal-calls-without-ids.sse").read_bytes()
     id = f"loom {client} {stream}".encode()
     said = said.replace(b"rA1b2C3d4E5f6G7", id).replace(b"\r\n", b"\n")
-    _, kept = world.runner.run(world.told_of(said, GEMINI, client, stream=stream))
-    entry, blocks = world.runner.run(world.kept(kept or ""))
+    _, kept = world.runner.run(world.send_bytes(said, GEMINI, client, stream=stream))
+    entry, blocks = world.runner.run(world.stored(kept or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
     assert len(record.tool_calls) > 1
     assert audit_log(entry, blocks) == []
@@ -279,32 +281,32 @@ def test_a_held_back_call_is_stored_under_the_id_that_is_sent(world: World, end:
     ]
     frames = [b"data: %b\n\n" % json.dumps(one).encode() for one in chunks]
     pieces = [*frames, end, b"data: [DONE]\n\n"]
-    told, id = world.runner.run(world.told_pieces(pieces, CHAT, CHAT, stream=True))
+    told, id = world.runner.run(world.send_pieces(pieces, CHAT, CHAT, stream=True))
     assert id is not None
     assert {json.loads(one)["id"] for one in told.split(b"data: ")[1:-1]} == {id}
     assert (id == own) == (not end)
-    entry, blocks = world.runner.run(world.kept(id))
+    entry, blocks = world.runner.run(world.stored(id))
     assert audit_log(entry, blocks) == []
 
 
-# Records of answers that failed, and do not say what was told
+# Records of failed responses that differ from what was sent
 
 Damage = Callable[[Response, Response], Response]
-"""Makes another record of one, given what a client heard."""
+"""Makes another record, given what a client received."""
 
 
 def without(kind: type[Item]) -> Damage:
-    """The first item of a kind that a client heard is gone."""
+    """Without the first item of a kind that a client received."""
     return lambda record, heard: spoiled(record, heard, kind, None)
 
 
 def another(kind: type[Item], **fields: str) -> Damage:
-    """The first item of a kind that a client heard says something else."""
+    """The first item of a kind that a client received has other content."""
     return lambda record, heard: spoiled(record, heard, kind, fields)
 
 
 def with_more(item: Item) -> Damage:
-    """An item that nobody heard comes first."""
+    """With an item at the start that no client received."""
 
     def damage(record: Response, heard: Response) -> Response:
         order = [place if place == ERROR else _next(place) for place in record.order]
@@ -350,7 +352,7 @@ def spoiled(
 
 
 def was_heard(item: Item, record: Response, heard: Response) -> bool:
-    """Whether a client heard something of this item: for sure, if it heard all of its kind."""
+    """Whether a client received some of this item: certain if it received all of its kind."""
     match item:
         case TextItem(text=text):
             return bool(text) and heard.text == record.text
@@ -384,7 +386,7 @@ DAMAGES: dict[str, Damage] = {
 
 @st.composite
 def failures(draw: st.DrawFn) -> list[Part]:
-    """Legal streams that an error ends, after something was said."""
+    """Legal streams with content that end in an error."""
     stream = Legal()
     for step in draw(st.lists(st.sampled_from(STEPS), min_size=4, max_size=20)):
         step(stream, draw)
@@ -399,12 +401,12 @@ def failures(draw: st.DrawFn) -> list[Part]:
 def test_a_failed_response_with_another_record_is_found(
     world: World, client: str, parts: list[Part], upstream: DialectName
 ) -> None:
-    told, id = world.runner.run(world.told(parts, upstream, client, stream=True))
+    told, id = world.runner.run(world.send(parts, upstream, client, stream=True))
     if id is None:
         return
-    entry, blocks = world.runner.run(world.kept(id))
+    entry, blocks = world.runner.run(world.stored(id))
     record = msgspec.json.decode(entry.record or b"", type=Response)
-    said = heard(entry, told)
+    said = client_response(entry, told)
     others = {name: damage(record, said) for name, damage in DAMAGES.items()}
     # A wire with one item at a time is told nothing behind a call that the error cut: no log says
     # whether there was more. That the record was changed at all, its checksum says.
@@ -439,11 +441,11 @@ def recorded(entry: Entry, record: Response) -> Entry:
 def test_the_next_turn_gets_what_was_streamed(
     world: World, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
-    told, id = world.runner.run(world.told(parts, upstream, RESPONSES, stream=stream))
+    told, id = world.runner.run(world.send(parts, upstream, RESPONSES, stream=stream))
     if id is None:
         return
-    entry, _ = world.runner.run(world.kept(id))
-    response = heard(entry, told)
+    entry, _ = world.runner.run(world.stored(id))
+    response = client_response(entry, told)
     request = world.runner.run(world.next_turn(id))
     assistant = [
         one
@@ -476,7 +478,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Cli
 
 
 def named(client: str, told: bytes) -> str:
-    """The id that an answer tells."""
+    """The id in a response."""
     first = (
         json.loads(told)
         if told[:1] == b"{"
@@ -493,7 +495,7 @@ def test_the_row_holds_the_bytes_that_went_over_the_wire(
     served: tuple[httpx.Client, Path], client: str, upstream: str, stream: bool
 ) -> None:
     http, path = served
-    body: dict[str, object] = {**ASKED[client], "model": f"{upstream}/reasoner"}
+    body: dict[str, object] = {**REQUEST_BODIES[client], "model": f"{upstream}/reasoner"}
     words = f"{client} {upstream} {stream}"
     where = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses", MESSAGES: "/v1/messages"}
     if client == GEMINI:

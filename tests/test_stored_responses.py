@@ -1,4 +1,4 @@
-"""Stored responses over HTTP: read, listed, resumed, cancelled, deleted, and gone on from."""
+"""Stored responses over HTTP: retrieved, listed, resumed, cancelled, deleted, continued."""
 
 import asyncio
 import json
@@ -592,7 +592,7 @@ def test_resuming_a_body_is_refused_or_ends_with_a_terminal_event(
     assert answer.status_code == 400 or told[-1]["type"] in TERMINAL
 
 
-# Read while the end is told
+# Retrieved while the end is sent
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.faults.wires import SPEECHES, error_ending, error_seen, has_good_end
 from tests.played import Play, Played
 from tests.stores import SWIFT, Stores, ending
-from tests.test_relay_run import ASKED, place
+from tests.test_relay_run import REQUEST_BODIES, upstream_config
 from weft.dialects import DIALECTS
 from weft.relay.incoming import (
     IncomingRequest,
@@ -42,9 +42,11 @@ class Taking:
     def run(self, client: str, *, stream: bool, required: bool) -> tuple[Run, ResponseWriter]:
         said = SPEECHES[CHAT]
         played = Played(
-            place(dialect=CHAT), Play([*said.head, *said.content, self.go_on, *said.end])
+            upstream_config(dialect=CHAT), Play([*said.head, *said.content, self.go_on, *said.end])
         )
-        body = json.dumps(ASKED[client] | ({} if client == GEMINI else {"stream": stream})).encode()
+        body = json.dumps(
+            REQUEST_BODIES[client] | ({} if client == GEMINI else {"stream": stream})
+        ).encode()
         policy = StorePolicy(body, b'["x"]')
         incoming = IncomingRequest(
             RequestBody(client, body), "a/m", stream, store=policy, response_id=ID

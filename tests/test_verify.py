@@ -1,4 +1,4 @@
-"""The audit of the store: a clean one is clean, and whatever is not as it was told is named."""
+"""The audit of the store: a clean one is clean, and every change is reported."""
 
 import sqlite3
 import subprocess
@@ -207,7 +207,7 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
         ("conversation: conv_1 is another owner's",),
     ),
 }  # fmt: skip
-"""What is changed, and the beginnings of what must be told of it."""
+"""What is changed, and how the reported differences begin."""
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def again(words: bytes) -> Spoil:
 
 
 def renumbered(spoil: Spoil) -> Spoil:
-    """As a careful writer would have numbered what it tells twice."""
+    """The events, renumbered as if nothing was duplicated."""
 
     def numbered(events: list[Event]) -> list[Event]:
         return [

@@ -163,7 +163,7 @@ FOUND: dict[str, tuple[str, str, bytes]] = {
         + b"]\n\n",
     ),
 }  # fmt: skip
-"""Who speaks, who listens, and what is said."""
+"""Upstream, client, and bytes of the upstream."""
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +177,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.mark.parametrize("case", FOUND)
 def test_streams_that_once_raised_a_false_alarm_are_clean(world: World, case: str) -> None:
     upstream, client, said = FOUND[case]
-    told, id = world.runner.run(world.told_of(said, upstream, client, stream=True))
-    entry, blocks = world.runner.run(world.kept(id or ""))
+    told, id = world.runner.run(world.send_bytes(said, upstream, client, stream=True))
+    entry, blocks = world.runner.run(world.stored(id or ""))
     world.runner.run(world.store.delete("", entry.id))  # others have this id too
     assert b"data: [{" not in told
     assert audit_log(entry, blocks) == []

@@ -743,7 +743,7 @@ def test_too_many_messages_that_wait_close_the_socket(world: World, socket: Conn
     exchange.left()
 
 
-# The door
+# Handshakes
 
 
 KEYS = (

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-DIALECTS = Path(__file__).parents[1] / "src" / "weft" / "dialects"
+CORE = Path(__file__).parents[1] / "src" / "weft"
+DIALECTS = CORE / "dialects"
 CAPTURES = Path(__file__).parent / "captures"
 
 _COMMENT = re.compile(r"#\s*captures?\b\s*:?\s*(?P<names>.*)")
@@ -19,6 +20,7 @@ _NAMES = re.compile(r"# capture: (?P<names>[a-z0-9-]+(, [a-z0-9-]+)*)")
 
 LEAST = {"ai_sdk": 29, "anthropic_messages": 40, "gemini": 22, "openai_chat": 64}
 """How many such comments a dialect has at least."""
+CORE_LEAST = {"calls.py": 25, "sse.py": 5}
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:
@@ -52,7 +54,7 @@ def wrong_comments(paths: Iterable[Path], known: set[str]) -> list[str]:
         for number, comment in comments(path.read_text(encoding="utf-8")):
             names = named(comment)
             if names is None or not set(names) <= known:
-                wrong.append(f"{path.relative_to(DIALECTS)}:{number}: {comment}")
+                wrong.append(f"{path.relative_to(CORE)}:{number}: {comment}")
     return wrong
 
 
@@ -63,7 +65,7 @@ def test_every_capture_that_a_comment_names_exists(dialect: str) -> None:
 
 def test_every_capture_that_a_shared_module_names_exists() -> None:
     known = {stem for dialect in FOLDERS for stem in stems(dialect)}
-    modules = set(DIALECTS.rglob("*.py"))
+    modules = {*DIALECTS.rglob("*.py"), *CORE.glob("*.py")}
     for dialect in FOLDERS:
         modules -= set((DIALECTS / dialect).rglob("*.py"))
     assert wrong_comments(modules, known) == []
@@ -77,6 +79,12 @@ def test_branches_for_oddities_say_which_capture_needs_them(dialect: str) -> Non
         for _, comment in comments(path.read_text(encoding="utf-8"))
     ]
     assert len(found) >= LEAST[dialect]
+
+
+@pytest.mark.parametrize("module", CORE_LEAST)
+def test_the_core_says_which_captures_need_its_branches(module: str) -> None:
+    found = list(comments((CORE / module).read_text(encoding="utf-8")))
+    assert len(found) >= CORE_LEAST[module]
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,8 @@ class Ledger:
                 call = self._apply(entry, position if several else None)
                 self._release(call, out)
                 self._last = call
-            elif entry.index not in self._by_index:  # phantom-entry: readers take it for a call
+            elif entry.index not in self._by_index:
+                # capture: phantom-entry
                 self._findings.once("call-empty", "", "an entry that says nothing of any call")
             group.append(call)
         if several:
@@ -227,19 +228,24 @@ class Ledger:
     # Step 1
 
     def _candidate(self, entry: CallDelta, position: int | None) -> tuple[_LedgerCall | None, _By]:
+        # capture: index-drifts
         if entry.id is not None and entry.id in self._by_id:
             return self._by_id[entry.id], _By.ID
         if entry.index is not None:
             if entry.index in self._by_index:
                 return self._by_index[entry.index], _By.INDEX
+            # capture: index-only-on-continuations
             return self._at_ordinal(entry), _By.CONTEXT
         last = self._last
         if entry.id is not None:
+            # capture: id-differs-on-later-fragments-no-index
             alone = entry.name is None and last is not None and not last.finished
             return (last if alone else None), _By.CONTEXT
         if entry.name is not None:
+            # capture: no-index-no-id-by-name
             return (last if self._continues(last, entry.name) else None), _By.CONTEXT
         if position is not None and position < len(self._group):
+            # capture: no-index-parallel-by-position
             return self._group[position] or last, _By.CONTEXT
         return last, _By.CONTEXT
 
@@ -264,13 +270,16 @@ class Ledger:
             return False
         same_name = entry.name == call.name
         if by is _By.INDEX and entry.id and call.id and entry.id != call.id:
+            # capture: index-zero-distinct-ids, id-and-same-name-differ-while-growing
             return not (same_name and call.growing)
         if same_name:
+            # capture: index-zero-no-ids, one-id-two-indexes-same-name
             moved = None not in (entry.index, call.index) and entry.index != call.index
             return (entry.id is None or moved) and self._brings_another(call, entry.arguments)
         if call.finished or (call.format == "text" and not call.empty):
             return True
         if call.empty and call.announced is None:
+            # capture: second-name-is-a-declared-tool, declared-tools-and-a-name-in-pieces
             joined_is_known = call.name + entry.name in self._declared
             return entry.name in self._declared and not joined_is_known
         return False
@@ -286,6 +295,7 @@ class Ledger:
 
     def _apply(self, entry: CallDelta, position: int | None) -> _LedgerCall:
         if entry.name == "null" and any(call.name for call in self._calls):
+            # capture: name-is-the-word-null
             self._findings.once("call-name-contradicted", "null", "a call named null: no name")
             entry = msgspec.structs.replace(entry, name=None)
         call, by = self._candidate(entry, position)
@@ -318,7 +328,8 @@ class Ledger:
             self._by_id[entry.id] = call
         if entry.index is None or entry.index < 0:
             self._note("call-index-missing", call, "no index")
-        elif entry.index != call.ordinal and entry.index not in self._by_index:  # index-with-gaps
+        elif entry.index != call.ordinal and entry.index not in self._by_index:
+            # capture: index-with-gaps
             self._note("call-index-unordered", call, f"number {call.ordinal} has another index")
         return call
 
@@ -327,14 +338,17 @@ class Ledger:
             self._note("call-index-missing", call, "a later delta has no index")
         if entry.id is not None:
             if entry.id == call.id:
+                # capture: id-in-every-chunk
                 self._note("call-id-repeated", call, "its id comes again with a later delta")
             elif call.id is None and call.announced is None:
                 call.id = entry.id
                 self._note("call-id-late", call, "its id came after its first delta")
             elif by is not _By.ID:
+                # capture: id-differs-on-later-fragments
                 self._note("call-id-changed", call, f"a later delta says id {entry.id!r}")
             self._by_id[entry.id] = call
         if by is _By.ID and None not in (entry.index, call.index) and entry.index != call.index:
+            # capture: index-drifts
             detail = f"began at index {call.index}, goes on at {entry.index}"
             self._note("call-index-drifted", call, detail)
 
@@ -342,20 +356,25 @@ class Ledger:
         if name is None:
             return
         if call.name is None:
+            # capture: name-after-arguments
             self._note("call-name-late", call, f"{name!r} came after its first delta")
             call.name = name
         elif name == call.name:
+            # capture: name-on-every-delta
             self._note("call-name-repeated", call, "its name comes again with a later delta")
         elif call.empty and call.announced is None:
+            # capture: name-in-pieces, name-grows
             call.name = name if name.startswith(call.name) else call.name + name
             self._note("call-name-joined", call, f"its name came in pieces: {call.name!r}")
         else:
+            # capture: other-name-after-arguments-began
             self._note("call-name-contradicted", call, f"{name!r} after {call.name!r}: ignored")
 
     def _take_arguments(self, call: _LedgerCall, piece: str) -> None:
         if call.half or not piece.isascii():
             piece, call.half = join_halves(call.half, piece)
             if call.half:
+                # capture: surrogate-pair-in-reasoning-and-arguments
                 self._note("surrogate-lone", call, "a character of its arguments was cut in two")
         if call.format == "text" or not call.buffer.length:
             call.add(piece)
@@ -364,6 +383,7 @@ class Ledger:
         elif len(piece) >= call.buffer.length and self._is_snapshot(call, piece):
             call.replace(piece)
             call.snapshots = True
+            # capture: arguments-grow-as-snapshots
             self._note("arguments-snapshot", call, "each delta repeats all arguments so far")
         else:
             call.add(piece)
@@ -373,6 +393,7 @@ class Ledger:
         if not piece.strip():
             return
         if call.equals(piece):
+            # capture: arguments-sent-again, arguments-sent-again-encoded-twice
             self._note("arguments-repeated", call, "complete arguments came again")
             return
         placeholder = call.buffer.text.strip() in ("{}", "[]")
@@ -381,12 +402,15 @@ class Ledger:
         if not (scan.finished or (placeholder and scan.viable)):
             call.add(piece)
         elif call.sent:
+            # capture: arguments-contradict-what-was-streamed
             self._note("whole-contradicts", call, "other arguments came after complete ones")
         elif placeholder:
             call.replace(piece)
+            # capture: arguments-placeholder-first
             self._note("arguments-placeholder", call, "an empty value stood before the arguments")
         else:
             call.replace(piece)
+            # capture: arguments-whole-sent-anew
             self._note("arguments-snapshot", call, "complete arguments were sent anew")
 
     @staticmethod
@@ -398,6 +422,7 @@ class Ledger:
             return False
         if call.snapshots:
             return _viable(piece)
+        # capture: arguments-snapshot-or-nesting
         ahead = call.scan().fork()
         ahead.feed(piece)
         return not ahead.viable and _viable(piece)

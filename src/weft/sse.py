@@ -263,7 +263,8 @@ class FrameReader:
     def _json_line(self, line: bytes, out: list[Frame]) -> None:
         """A JSON value may stand on one line or span many; it ends where it is finished."""
         glued = _GLUED.search(line, len(line.rstrip()) - _GLUED_SIZE)
-        if glued is not None:  # a body with a terminator right behind it
+        if glued is not None:
+            # capture: body-and-done-on-one-line
             self._json_line(line[: glued.start()], out)
             self._first_line(line[glued.start() :], out)
             return
@@ -300,9 +301,11 @@ class FrameReader:
             elif name == b"id":
                 self._id = value.decode("utf-8", "replace") or None
             elif name == b"error" and value.strip():
+                # capture: error-as-field-name
                 self._event = "error"
                 self._add(value.strip())
-            elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
+            elif name[:1] == b"{" and not self._data:
+                # capture: body-behind-comments
                 self._form = _Form.JSON
                 self._json_line(line, out)
 
@@ -324,8 +327,10 @@ class FrameReader:
         else:
             joined = b"\n".join(lines)
             if _is_json(joined) or not any(_is_whole(line) for line in lines):
+                # capture: json-over-several-data-lines
                 out.append(self._frame(joined, cut))
             else:
+                # capture: one-newline-between-events
                 last = len(lines) - 1
                 for number, line in enumerate(lines):
                     out.append(self._frame(line, cut and number == last, split=True))

@@ -36,7 +36,7 @@ class Cell:
                 return
 
     def told(self, step: str) -> None:
-        """Waits until the client has what it is told of a step."""
+        """Waits until the client has received a step."""
         self.stream.until(MARKS[step])
         self.id = self.id or id_in(self.stream.until(b"\n\n").seen)
 
@@ -50,7 +50,7 @@ class Cell:
         entry = self.scene.database.entry(self.id)
         return entry is not None and entry.ended is not None
 
-    # The way there, in three parts: at leisure; quickly; while nobody can write
+    # The way there, in three parts: slowly; quickly; while the database is locked
 
     def prepare(self) -> None:
         last = self.position.last

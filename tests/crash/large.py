@@ -116,7 +116,7 @@ def asked(client: str, model: str, *, stream: bool) -> tuple[str, Object]:
 
 
 class Told:
-    """What a client was told: its text, and how it ended."""
+    """What a client received: the text, and the end."""
 
     def __init__(self) -> None:
         self._hash = sha256()

@@ -40,7 +40,7 @@ MARKS = {
     "reason": b'\\"Rome\\"}',
     "done": b"event: response.completed",
 }
-"""What the client is told of a step, and of those before it."""
+"""What the client receives of a step, and of those before it."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ SOON = 5.0
 """Seconds within which what a dead process left has ended."""
 
 SERVER = "[server]\ngrace = 20.0\nkeepalive = 0\n"
-"""An upstream that told why it ends may take its time: a test decides when it is over."""
+"""After its finish reason an upstream may take its time: a test decides when it ends."""
 
 ASKED_ONCE: Object = {"retry": {"attempts": 1}, "breaker": {"failures": 0}}
 
@@ -78,14 +78,14 @@ class Stream:
         return self.seen
 
     def tail(self, size: int = 65536) -> bytes:
-        """The last bytes of it, with the marks of its chunks; the rest is not kept."""
+        """The last bytes, with the chunk headers; the others are dropped."""
         found = self._raw[-size:]
         while not found.endswith(b"0\r\n\r\n") and (piece := self._socket.recv(1 << 20)):
             found = (found + piece)[-size:]
         return found
 
     def _more(self) -> bool:
-        """Reads what comes next; returns whether the answer goes on."""
+        """Reads the next bytes; returns whether there were any."""
         if self._over or self.broken:
             return False
         try:

@@ -78,10 +78,10 @@ class Client:
 
     play: Play
     told: Callable[[bytes], object]
-    """Waits until the client was told this."""
+    """Waits until the client has received this."""
 
     judge: Callable[[], None]
-    """Reads the rest: the client must be told that it failed."""
+    """Reads the rest, which must be an error."""
 
     close: Callable[[], None]
 
@@ -181,7 +181,7 @@ def verified(made: Scene) -> None:
 def test_a_frozen_gateway_sends_no_end_that_the_store_does_not_have(
     kind: Kind, window: str, staged: Upstream, tmp_path: Path
 ) -> None:
-    """Also where clients were told more than was stored when it froze."""
+    """Also if clients had received more than was stored when it froze."""
     with scene(kind, tmp_path, staged, STORE_ALL + SHORT) as made:
         made.keys = window
         here, there = made.start(), made.start()
@@ -218,7 +218,7 @@ def _is_body(made: Scene, id: str) -> bool:
 
 
 def answered(made: Scene, running: Gateway) -> dict[str, object]:
-    """A whole answer, that is stored as it was told."""
+    """A whole response that is stored as it was sent."""
     play = Play(made)
     with Stream(running.url, "/v1/responses", made.begin(play.model)) as stream:
         play.more.release()
@@ -232,7 +232,7 @@ def answered(made: Scene, running: Gateway) -> dict[str, object]:
 
 
 def looked_around(made: Scene) -> None:
-    """Waits until somebody has looked for what dead servers left, and taken it over."""
+    """Waits until a gateway has looked for orphans and taken them over."""
     id = f"resp_left_{next(_numbers)}"
     made.database.run(made.database.store.begin(entry(id, server="nobody")))
     until(lambda: stored(made)[id].ended is not None, "the end of what was left", 20)

@@ -183,7 +183,7 @@ def _check_bytes(log: bytes, seen: bytes, more: bytes, last: int, *, cut: bool) 
 
 
 def _check_events(log: bytes, more: bytes, last: int) -> None:
-    """The end comes once, last, and under a number that nobody has seen."""
+    """The end comes once, last, and with a number that was not used before."""
     assert log.endswith(DONE)
     assert log.count(DONE) == 1
     kinds = [event["type"] for event in events(log)]
@@ -196,7 +196,7 @@ def _check_events(log: bytes, more: bytes, last: int) -> None:
 
 
 def _check_contents(body: Object, log: bytes, *, cut: bool) -> None:
-    """What the object holds is what the log tells, and that is what the upstream said, once."""
+    """The response object has the content of the log, which is that of the upstream, once."""
     texts = [part["text"] for item in body["output"] for part in item.get("content", ())]
     calls = [item for item in body["output"] if item["type"] == "function_call"]
     text, arguments = "".join(TEXT), "".join(ARGUMENTS)
@@ -211,7 +211,7 @@ def _check_contents(body: Object, log: bytes, *, cut: bool) -> None:
 
 
 def goes_on(one: Cell, running: Gateway) -> None:
-    """The next turn has all that was said, and a result for every call."""
+    """The next turn has all items, and a result for every call."""
     model = one.scene.upstream.script(reply("Fine."))
     asked = one.scene.begin(f"chat/{model}", previous_response_id=one.id)
     answer = post(running, "/v1/responses", asked)

@@ -105,7 +105,7 @@ def test_a_response_of_any_size_is_sent_and_stored(
 
 
 def _check_stored(url: str, id: str, wanted: tuple[int, str]) -> None:
-    """A stored response is fetched, and told once more from its first event on."""
+    """A stored response is retrieved, and resumed from its first event."""
     path = f"{url}/v1/responses/{id}"
     found = httpx.get(path, timeout=PATIENCE).json()
     assert (found["status"], told_text(text_of("openai-responses", found))) == ("completed", wanted)

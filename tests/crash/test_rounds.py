@@ -26,14 +26,14 @@ ENOUGH = 40
 
 @dataclass
 class Ledger:
-    """What clients were told."""
+    """What clients received."""
 
     conversation: str
     items: list[str] = field(default_factory=list)
     """Texts of items, each its own."""
 
     responses: dict[str, str] = field(default_factory=dict)
-    """The text of each response that was told as completed."""
+    """The text of each response that was completed for its client."""
 
     @property
     def size(self) -> int:

@@ -47,7 +47,7 @@ def streamed(made: Scene, *steps: Step) -> dict[str, object]:
 def test_a_follower_elsewhere_gets_the_end_of_a_dead_gateways_response(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
-    """Also where it was told more than was stored."""
+    """Also if its client had received more than was stored."""
     with scene(kind, tmp_path, staged) as made:
         here, there = made.start(), made.start()
         holds, script = played()

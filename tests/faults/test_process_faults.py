@@ -33,7 +33,7 @@ def test_after_sigterm_open_streams_finish_and_nobody_comes_in(
     with world(places(faulty.url), tmp_path_factory.mktemp("drain"), faulty) as made:
         found = streams(made, faulty)
         made.gateway.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(made.port), "the door to be shut")
+        until(lambda: refuses(made.port), "the listener to be closed")
         for client, connection, hold in found:
             hold.release()
             answer = connection.answer()
@@ -72,7 +72,7 @@ def test_a_second_sigterm_ends_it_now(
     with world(places(faulty.url), tmp_path_factory.mktemp("now"), faulty) as made:
         found = streams(made, faulty)
         made.gateway.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(made.port), "the door to be shut")
+        until(lambda: refuses(made.port), "the listener to be closed")
         made.gateway.process.send_signal(signal.SIGTERM)
         assert made.gateway.process.wait(10) == 0
         for _, connection, _ in found:
@@ -88,7 +88,7 @@ def test_while_it_drains_it_is_not_ready_and_takes_no_work(
         assert made.get("/ready").status == 200
         ((_, connection, hold), *others) = streams(made, faulty)
         made.gateway.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(made.port), "the door to be shut")
+        until(lambda: refuses(made.port), "the listener to be closed")
         connection.send(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         hold.release()
         found = connection.answers()

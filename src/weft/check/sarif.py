@@ -98,8 +98,18 @@ def as_sarif(captures: Sequence[Checked], version: str) -> bytes:
     """Returns one run over all captures, as SARIF 2.1.0; `version` is Weft's own."""
     broken = list(dict.fromkeys(one.code for each in captures for one in each.findings))
     problems = [each.error for each in captures if each.error]
+    rules = [
+        SarifRule(
+            id=id,
+            short_description=SarifText(found.promise),
+            full_description=SarifText(f"{found.promise} {found.why}"),
+            help=SarifText(explanation(id)),
+            default_configuration=SarifConfiguration(found.severity),
+        )
+        for id, found in zip(broken, map(rule, broken), strict=True)
+    ]
     run = SarifRun(
-        tool=SarifTool(SarifDriver("weft", version, [_sarif_rule(id) for id in broken])),
+        tool=SarifTool(SarifDriver("weft", version, rules)),
         invocations=[
             SarifInvocation(
                 execution_successful=not problems,
@@ -113,17 +123,6 @@ def as_sarif(captures: Sequence[Checked], version: str) -> bytes:
         ],
     )
     return msgspec.json.encode(SarifLog(SCHEMA, "2.1.0", [run])) + b"\n"
-
-
-def _sarif_rule(id: str) -> SarifRule:
-    found = rule(id)
-    return SarifRule(
-        id=id,
-        short_description=SarifText(found.promise),
-        full_description=SarifText(f"{found.promise} {found.why}"),
-        help=SarifText(explanation(id)),
-        default_configuration=SarifConfiguration(found.severity),
-    )
 
 
 def _sarif_result(checked: Checked, found: Finding, broken: list[str]) -> SarifResult:

@@ -23,14 +23,10 @@ REFUSED = 1
 
 
 def run(capture: str, source: str | None, quiet: bool, target: str, is_request: bool) -> None:
+    """Writes the events of the target as those of the capture come; or the body of a request."""
     if is_request and source is not None:
         _convert_request(capture, source, target, quiet=quiet)
-    else:
-        _convert_stream(capture, source, target, quiet=quiet)
-
-
-def _convert_stream(capture: str, source: str | None, target: str, *, quiet: bool) -> None:
-    """Writes the events of the target as those of the capture come."""
+        return
     opened = open_capture(capture, source)
     findings = FindingPrinter(capture, quiet=quiet)
     written = dialect_named(target).name

@@ -65,12 +65,19 @@ def read_error(status: int | None, body: bytes, retry_after: str | None = None) 
     return build_error(status, parsed, code, extra, parsed.code, parsed.type, parsed.word)
 
 
-def write_error(
+def render_error(
     error: ErrorPart, types: dict[ErrorClass, str], codes: frozenset[str]
-) -> tuple[int, bytes]:
-    """Returns the HTTP status and the body of any error, with a dialect's own types and codes."""
+) -> tuple[int, OpenAIError]:
+    """Returns the HTTP status and the error, with the types and codes of a dialect."""
     found, extra = class_of(error), extra_of(error)
     status = status_of(error, found, STATUSES.get(found, CLASSES[found].status))
     code = code_of(error, status, types[found], codes, found)
-    failed = OpenAIError(error.message, types[found], extra.param, code)
-    return status, msgspec.json.encode(OpenAIErrorBody(failed))
+    return status, OpenAIError(error.message, types[found], extra.param, code)
+
+
+def write_error(
+    error: ErrorPart, types: dict[ErrorClass, str], codes: frozenset[str]
+) -> tuple[int, bytes]:
+    """Returns the HTTP status and the body of an error, with the types and codes of a dialect."""
+    status, rendered = render_error(error, types, codes)
+    return status, msgspec.json.encode(OpenAIErrorBody(rendered))

@@ -1,7 +1,7 @@
-"""Bodies of requests: read with a limit, and looked at before anybody parses them.
+"""Request bodies: received up to a limit, and checked before they are parsed.
 
-The look is cheap for ordinary bodies: that something may be too wide, or too large a number, is
-found in the bytes first, and only then is each value looked at.
+The check is cheap for ordinary bodies: whether an object may be too wide, or a number too large, is
+found in the bytes; only then is each value visited.
 """
 
 import re
@@ -32,7 +32,7 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 class JsonLimits(msgspec.Struct, frozen=True):
-    """What a JSON body may be."""
+    """Limits of a JSON body."""
 
     depth: int = 64
     object_keys: int = 10_000
@@ -41,13 +41,13 @@ class JsonLimits(msgspec.Struct, frozen=True):
 
 
 class RequestAborted(Exception):
-    """The client left before its request was whole."""
+    """The client disconnected before its request was complete."""
 
 
-async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
+async def read(receive: Receive, content_length: bytes | None, limit: int) -> bytes:
     """Returns the body; raises HttpRejection if it is too large, RequestAborted if the client
     disconnected before its end."""
-    if told is not None and int(told) > limit:
+    if content_length is not None and int(content_length) > limit:
         raise _body_too_large(limit)
     pieces: list[bytes] = []
     size, more = 0, True
@@ -65,13 +65,13 @@ async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
 
 
 def _body_too_large(limit: int) -> HttpRejection:
-    return HttpRejection(413, new_error("too-large", f"the body is over {limit} bytes"))
+    return HttpRejection(413, new_error("too-large", f"the body is larger than {limit} bytes"))
 
 
 def check(body: bytes, shape: JsonLimits) -> None:
-    """Raises BadRequest for a body that no request of any dialect can be.
+    """Raises BadRequest for a body that is empty or exceeds the limits.
 
-    The time is linear in the size, and no step of it is long: in a thread it lets others run.
+    The time is linear in the size, and every step is short, so that a thread lets others run.
     """
     if not body or body.isspace():
         raise BadRequest("", "the body is empty; expected a JSON object")
@@ -96,7 +96,7 @@ def check(body: bytes, shape: JsonLimits) -> None:
 
 
 def _is_wide(structure: Iterable[bytes], shape: JsonLimits) -> bool:
-    """Whether an object or array has too many members; `structure` is its brackets and commas."""
+    """Whether an object or array has too many members; `structure` has the brackets and commas."""
     most_of = {ord("["): shape.array_items, ord("{"): shape.object_keys}
     around: list[tuple[int, int]] = []
     commas, most = 0, shape.values + 1
@@ -114,7 +114,7 @@ def _is_wide(structure: Iterable[bytes], shape: JsonLimits) -> bool:
 
 
 def _without_strings(body: bytes) -> Iterator[bytes]:
-    """The body in slices, without its strings."""
+    """Yields the body in slices, without its strings."""
     start, size = 0, len(body)
     while start < size:
         end = start + SLICE
@@ -127,18 +127,19 @@ def _without_strings(body: bytes) -> Iterator[bytes]:
 
 
 class _JsonScanner:
-    """Finds what is too wide or too large, and names it. What is not JSON is left to the parser."""
+    """Finds an object, array or number that is too large, and its path. Invalid JSON is left to
+    the parser."""
 
     def __init__(self, body: bytes, shape: JsonLimits) -> None:
         self._body = body
         self._shape = shape
         self._around: list[tuple[bool, int, bytes]] = []
-        """The objects and arrays around the one that is read; of each, what is below."""
+        """The objects and arrays around the current one, each with the three values below."""
         self._is_object = False
         self._number = 0
-        """Of the member that is read."""
+        """The index of the current member."""
         self._key = b""
-        """Its key, if it has one and that was read."""
+        """Its key, once that was read."""
 
     def run(self) -> None:
         """Raises BadRequest."""
@@ -150,7 +151,7 @@ class _JsonScanner:
                 position = end
                 continue
             start = token.start()
-            if token.end() == end and start > position:  # a number, perhaps cut in two
+            if token.end() == end and start > position:  # a number that may go on in the next slice
                 position = start
                 continue
             found, position = token[0], token.end()
@@ -178,7 +179,7 @@ class _JsonScanner:
             what, most = ("object", self._shape.object_keys)
         if self._number >= most:
             members = "keys" if self._is_object else "items"
-            raise BadRequest(self._path(), f"an {what} of more than {most} {members}")
+            raise BadRequest(self._path(), f"an {what} with more than {most} {members}")
 
     def _check_number(self, text: bytes) -> None:
         if len(text) < 5:
@@ -186,12 +187,12 @@ class _JsonScanner:
         is_integer = text.lstrip(b"-").isdigit()
         if is_integer and (len(text) > 20 or int(text) not in _INTEGERS):
             raise BadRequest(self._path(member=True), "the integer has more than 64 bits")
-        with suppress(ValueError):  # the parser says so
+        with suppress(ValueError):  # left to the parser
             if len(text) > _MAX_NUMBER_LENGTH or isinf(float(text)):
                 raise BadRequest(self._path(member=True), "the number is out of range")
 
     def _path(self, *, member: bool = False) -> str:
-        """Where it stands: the path of the object or array, or of its member."""
+        """The path of the current object or array, or of its member."""
         current = [(self._is_object, self._number, self._key)] if member else []
         path = ""
         for is_object, number, key in [*self._around, *current][1:]:
@@ -202,5 +203,5 @@ class _JsonScanner:
 def _name(key: bytes) -> str:
     try:
         return str(msgspec.json.decode(key))
-    except ValueError:  # of a long one, only the beginning
+    except ValueError:  # a long key is cut
         return key.decode("utf-8", "replace").strip('"')

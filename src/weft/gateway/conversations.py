@@ -22,7 +22,6 @@ from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, 
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
     PAGE_SIZE,
-    Query,
     int_param,
     list_object,
     not_found,
@@ -111,25 +110,19 @@ class ConversationItems(_ConversationEndpoint):
     async def _handle(self, scope: Scope, receive: Receive) -> bytes:
         found = await self._find(scope)
         if scope["method"] == "POST":
-            return await self._add(found, await read_body(self._gateway, scope, receive))
-        return await self._page(found, parse_qs(scope["query_string"].decode("latin-1")))
-
-    async def _add(self, found: Conversation, body: bytes) -> bytes:
-        items = new_items(decode_body(_more, body).items)
-        try:
-            await self._store.add_items(found.id, items)
-        except NotFound:
-            raise not_found("Conversation", found.id) from None
-        except AlreadyExists as problem:
-            raise BadRequest("items", str(problem)) from None
-        return _list_object(items, more=False)
-
-    async def _page(self, found: Conversation, query: Query) -> bytes:
-        limit, descending = (
-            int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE),
-            is_descending(query, "desc"),
-        )
+            body = await read_body(self._gateway, scope, receive)
+            items = new_items(decode_body(_more, body).items)
+            try:
+                await self._store.add_items(found.id, items)
+            except NotFound:
+                raise not_found("Conversation", found.id) from None
+            except AlreadyExists as problem:
+                raise BadRequest("items", str(problem)) from None
+            return _list_object(items, more=False)
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         after = query.get("after", [None])[-1]
+        descending = is_descending(query, "desc")
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
         except NotFound:

@@ -1,9 +1,9 @@
-"""The log: one JSON object a line on standard error. Neither prompts nor answers, nor any key.
+"""The log: one JSON object per line on standard error, without prompts, responses and keys.
 
-Upstreams quote requests in their error messages, findings quote answers, and exceptions quote
-whatever they failed at. So an error is logged by its kind, class, code and status, with a message
-only where the words are our own; what a finding quotes is masked; of an exception the log has the
-class and the stack, and the message only if it comes from the system or from Weft.
+Upstreams quote requests in their error messages, findings quote responses, and exceptions quote
+what they failed at. So an error is logged with its kind, class, code and status, and with its
+message only if Weft wrote it; quotations in a finding are masked; an exception is logged with its
+class and stack, and with its message only if it comes from the system or from Weft.
 """
 
 import logging
@@ -22,34 +22,34 @@ from weft.relay.request_record import RequestRecord
 from weft.scrub import Scrubber
 
 _encode = msgspec.json.Encoder().encode
-_REFUSED = "ASGI callable returned without completing handshake."
-"""What uvicorn says of a WebSocket that was answered with a status, as it should be."""
+_HANDSHAKE_NOISE = "ASGI callable returned without completing handshake."
+"""Logged by uvicorn for a WebSocket handshake that was answered with a status, as intended."""
 
-_SHORT = "socket.accept() out of system resource"
-"""What asyncio says every second without descriptors; descriptors.py says it once."""
+_ACCEPT_NOISE = "socket.accept() out of system resource"
+"""Logged by asyncio every second without file descriptors; descriptors.py logs it once."""
 
-FINDINGS = 20
-"""That one line names."""
+MAX_FINDINGS = 20
+"""The most findings in one line."""
 
-_OWN_WORDS = frozenset[ErrorKind](
+_OWN_MESSAGES = frozenset[ErrorKind](
     ("truncated", "malformed", "empty", "timeout", "cancelled", "too-large")
 )
-"""Kinds of errors that Weft notices itself: their messages quote nobody."""
+"""Kinds of errors that Weft detects itself: their messages quote nothing."""
 
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""A code that is a word, not a sentence."""
+"""An error code that is a word, not a sentence."""
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\\?$)|"(?:[^"\\]|\\.)*+(?:"|\\?$)""", re.DOTALL)
-"""What a finding quotes, with the way Python quotes it; the last one may be cut off."""
+"""Quotations in a finding, as written by repr(); the last one may be cut off."""
 
-_PLAIN_SPOKEN = (OSError, InternalError)
-"""Exceptions whose messages quote no request and no answer."""
+_SAFE_MESSAGES = (OSError, InternalError)
+"""Exceptions whose messages quote neither requests nor responses."""
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class JsonLogHandler(logging.Handler):
-    """Writes what the libraries below us log, as lines like our own."""
+    """Writes log records, including those of libraries, as JSON lines."""
 
     def __init__(self, scrub: Scrubber) -> None:
         super().__init__()
@@ -69,27 +69,27 @@ class JsonLogHandler(logging.Handler):
             if record.exc_info is not None:
                 line["stack"] = self._scrub(_stack(record.exc_info[1]))
             write(line)
-        except Exception:  # a log that cannot be written never ends a stream
+        except Exception:  # a failure of the log must not end a stream
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """There is nobody to tell."""
+        """Nothing: there is nowhere else to report it."""
 
 
 def _message(record: logging.LogRecord) -> str:
-    """What was logged. Libraries that log an exception repeat its message below the first line."""
+    """The message. Libraries that log an exception repeat its text after the first line."""
     message = record.getMessage()
     is_foreign = record.exc_info is not None and not record.name.startswith("weft")
     return message.partition("\n")[0] if is_foreign else message
 
 
 def _stack(problem: BaseException | None) -> str:
-    """The stack of an exception and of those that led to it, without what they quote."""
+    """The stack of an exception and of its causes, without messages that may quote."""
     lines: list[str] = []
     seen: set[int] = set()
     while problem is not None and id(problem) not in seen:
         seen.add(id(problem))
-        own = f": {problem}" if isinstance(problem, _PLAIN_SPOKEN) else ""
+        own = f": {problem}" if isinstance(problem, _SAFE_MESSAGES) else ""
         name = f"{type(problem).__module__}.{type(problem).__qualname__}"
         lines[:0] = [*traceback.format_tb(problem.__traceback__), f"{name}{own}\n"]
         problem = problem.__cause__ or problem.__context__
@@ -101,22 +101,24 @@ def write(line: dict[str, object]) -> None:
         sys.stderr.buffer.write(_encode(line) + b"\n")
         sys.stderr.buffer.flush()
     except (OSError, ValueError):
-        pass  # the disk is full, or nobody listens: streams go on
+        pass  # the disk is full, or the pipe is closed: streams go on
 
 
 def begin(level: str, scrub: Scrubber) -> None:
-    """Sends everything that is logged in this process to standard error."""
+    """Writes everything that this process logs to standard error."""
     root = logging.getLogger()
     root.handlers = [JsonLogHandler(scrub)]
     root.setLevel(LEVELS[level])
     logging.getLogger("uvicorn").setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _REFUSED)
-    logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith(_SHORT))
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _HANDSHAKE_NOISE)
+    logging.getLogger("asyncio").addFilter(
+        lambda record: not str(record.msg).startswith(_ACCEPT_NOISE)
+    )
 
 
 def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
-    """One line about a request that is over."""
+    """The line of a request that has ended."""
     ended, response = record.ended or time.time(), record.response
     failure = record.error or (response.error if response is not None else None)
     line: dict[str, object] = {
@@ -142,10 +144,10 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
     if record.findings:
         line["findings"] = [
             {"code": one.code, "at": one.at, "detail": _QUOTED.sub("'…'", scrub(one.detail))}
-            for one in record.findings[:FINDINGS]
+            for one in record.findings[:MAX_FINDINGS]
         ]
-        if len(record.findings) > FINDINGS:
-            line["more_findings"] = len(record.findings) - FINDINGS
+        if len(record.findings) > MAX_FINDINGS:
+            line["more_findings"] = len(record.findings) - MAX_FINDINGS
     if failure is not None:
         line["error"] = _error(failure, scrub)
     if record.unstored is not None:
@@ -159,15 +161,15 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
 
 
 def _error(failure: ErrorPart | Failure, scrub: Scrubber) -> dict[str, object]:
-    """What an error was, without what it quotes."""
-    gone = failure.kind == "cancelled"
-    found: dict[str, object] = {"kind": "client-gone" if gone else failure.kind}
+    """An error without what it quotes."""
+    kind = "client-gone" if failure.kind == "cancelled" else failure.kind
+    found: dict[str, object] = {"kind": kind}
     found["class"] = class_of(failure)
     code = scrub(str(failure.code)) if failure.code is not None else ""
     if _CODE.fullmatch(code):
         found["code"] = code
     if failure.status is not None:
         found["status"] = failure.status
-    if failure.kind in _OWN_WORDS or extra_of(failure).connected is not None:
+    if failure.kind in _OWN_MESSAGES or extra_of(failure).connected is not None:
         found["message"] = scrub(failure.message)
     return found

@@ -31,15 +31,11 @@ def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> 
         return "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
     if method == b"CONNECT":
         return "CONNECT is not supported: this server is not a proxy."
-    if target != b"*" and not target.startswith(b"/") and not _is_url_of(target, hosts):
+    authority, slash, _ = target.partition(b"://")[2].partition(b"/")
+    is_url_of_host = slash == b"/" and hosts == [authority.lower()]
+    if target != b"*" and not target.startswith(b"/") and not is_url_of_host:
         return "The request target must be a path, or a URL of the Host."
     return None
-
-
-def _is_url_of(target: bytes, hosts: list[bytes]) -> bool:
-    _, _, rest = target.partition(b"://")
-    authority, slash, _ = rest.partition(b"/")
-    return slash == b"/" and hosts == [authority.lower()]
 
 
 def has_body(headers: Headers) -> bool:

@@ -1,4 +1,4 @@
-"""What one socket remembers: the latest responses, with all that was said up to each."""
+"""The last responses of one WebSocket, each with its whole conversation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from msgspec import Raw
 from weft.relay.history import input_items
 
 MAX_RESPONSES = 8
-"""Responses that may be gone on from."""
+"""Responses that are cached."""
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of all that was said."""
+"""Bytes of all cached conversations."""
 
 _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """How things stood after a response."""
+    """The conversation after a response."""
 
     items_json: bytes
-    """The items up to its end: a JSON array."""
+    """The items up to its end, as a JSON array."""
 
     stored: bool
-    """Whether the store has it, too."""
+    """Whether it is in the store, too."""
 
     @property
     def items(self) -> list[Raw]:
@@ -33,7 +33,7 @@ class CachedResponse:
 
 
 class ResponseCache:
-    """States by the ids of their responses. The oldest are forgotten where there is no room."""
+    """Conversations by response id. The oldest are removed if there is no room."""
 
     def __init__(self, most: int = MAX_RESPONSES, size: int = MAX_BYTES) -> None:
         self._most = most
@@ -44,7 +44,7 @@ class ResponseCache:
         return self._states.get(id)
 
     def add(self, id: str, items: Sequence[Raw], *, stored: bool) -> None:
-        """Remembers a response, unless it alone is too large."""
+        """Adds a response, unless it alone is too large."""
         self.remove(id)
         self._states[id] = CachedResponse(_json(items), stored)
         while len(self._states) > self._most or self.size > self._size:
@@ -58,5 +58,5 @@ class ResponseCache:
 
     @property
     def size(self) -> int:
-        """Bytes that are remembered."""
+        """Cached bytes."""
         return sum(len(state.items_json) for state in self._states.values())

@@ -313,7 +313,9 @@ class Watchdog:
         while not self._stopped.wait(self._limit / 2):
             turn = self._last_turn
             if time.monotonic() - turn > self._limit:
-                stack, end = _stack_of(self._watched), time.monotonic() + self.LONGEST
+                frame = sys._current_frames().get(self._watched)
+                stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+                end = time.monotonic() + self.LONGEST
                 while self._is_blocked_since(turn, 0.005) and time.monotonic() < end:
                     pass
                 blocked = time.monotonic() - turn
@@ -323,8 +325,3 @@ class Watchdog:
 
     def _is_blocked_since(self, turn: float, pause: float) -> bool:
         return self._last_turn == turn and not self._stopped.wait(pause)
-
-
-def _stack_of(thread: int) -> str:
-    frame = sys._current_frames().get(thread)
-    return "".join(traceback.format_stack(frame)) if frame is not None else ""

@@ -270,9 +270,9 @@ class Sessions:
             whole = partial(history.with_input, body, items, *_OWN_FIELDS)
             body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
         visible = preamble.store is not False
-        is_kept = visible or conversation is not None or self._policy.everything
-        kept = await for_body(raw, _json, new) if is_kept else b""
-        policy = StorePolicy(raw, kept, visible) if is_kept else None
+        is_stored = visible or conversation is not None or self._policy.everything
+        stored_input = await for_body(raw, _json, new) if is_stored else b""
+        policy = StorePolicy(raw, stored_input, visible) if is_stored else None
         return replace(
             incoming,
             body=incoming.body if body is raw else RequestBody(RESPONSES, body),
@@ -367,12 +367,9 @@ class Sessions:
         task = asyncio.get_running_loop().create_task(detached.drive())
         self._detached_runs.add(run)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._forget(run, done))
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._detached_runs.discard(run))
         return detached
-
-    def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
-        self._detached_runs.discard(run)
-        self._tasks.discard(task)
 
     @property
     def _running(self) -> dict[str, Run]:
@@ -433,7 +430,7 @@ class DetachedRun:
         timer = KeepaliveTimer(sessions.keepalive, self._keepalive)
 
         def taken(events: list[Event]) -> bool:
-            """There is always room where nobody reads."""
+            """Nothing is written here, so there is always room."""
             timer.reset()
             return True
 
@@ -459,7 +456,7 @@ class DetachedRun:
             self._ended(run)
 
     def _keepalive(self) -> None:
-        """Where that is an event, whoever follows sees it in the log."""
+        """If the dialect has an event for it, followers get it from the log."""
         self._run.keepalive()
 
     def _set_begun(self, id: str) -> None:

@@ -112,19 +112,17 @@ class CompletionEndpoint(_CompletionEndpoint):
         match scope["method"]:
             case "POST":
                 changed = decode_body(_changed, await read_body(self._gateway, scope, receive))
-                return await self._update_metadata(entry, validate_metadata(changed.metadata))
+                metadata = validate_metadata(changed.metadata)
+                context = _json({**_fields(entry.context), "metadata": metadata})
+                if not await self._store.set_context(entry.owner, entry.id, context):
+                    raise not_found("Chat completion", entry.id)
+                updated = msgspec.structs.replace(entry, context=context)
+                return await for_body(entry.body or b"", _completion_body, updated)
             case "DELETE":
                 await self._store.delete(entry.owner, entry.id)
                 return _json({"object": "chat.completion.deleted", "id": entry.id, "deleted": True})
             case _:
                 return await for_body(entry.body or b"", _completion_body, entry)
-
-    async def _update_metadata(self, entry: Entry, metadata: Metadata) -> bytes:
-        context = _json({**_fields(entry.context), "metadata": metadata})
-        if not await self._store.set_context(entry.owner, entry.id, context):
-            raise not_found("Chat completion", entry.id)
-        changed = msgspec.structs.replace(entry, context=context)
-        return await for_body(entry.body or b"", _completion_body, changed)
 
 
 class CompletionMessages(_CompletionEndpoint):

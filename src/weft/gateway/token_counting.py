@@ -3,6 +3,8 @@
 They are counted by the upstream if it can, otherwise estimated; a header says so.
 """
 
+from typing import ClassVar
+
 import msgspec
 
 from weft.dialects.error_classes import new_error
@@ -60,6 +62,9 @@ class CountTokens(Endpoint):
     PATH = "/v1/messages/count_tokens"
     """The path at the upstream."""
 
+    FIELDS: ClassVar[dict[str, str]] = {}
+    """Further fields of the response."""
+
     def __init__(self, gateway: GatewayContext, routing: Routing, dialect: str) -> None:
         super().__init__(gateway, dialect)
         self._routing = routing
@@ -68,7 +73,22 @@ class CountTokens(Endpoint):
         about = http_response.weft_headers(scope["weft.id"])
         try:
             incoming = await self._receive_request(scope, receive)
-            data, more = await self._count_tokens(incoming)
+            try:
+                target = self._routing.targets(incoming.model)[0]
+            except UnknownModel as problem:
+                raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
+            config = target.upstream.config
+            body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
+            data, more = None, [(b"weft-upstream", config.name.encode())]
+            if config.dialect == self._dialect:
+                outgoing = OutgoingRequest(self.PATH, body, forwarded_headers(incoming, config))
+                data = await _ask_upstream(target.upstream, outgoing)
+            if data is None:
+                count = await for_body(body, _estimate, body)
+                data, more = (
+                    msgspec.json.encode({**self.FIELDS, "input_tokens": count}),
+                    [_ESTIMATED],
+                )
         except RequestAborted:
             return
         except RequestFailed as failed:
@@ -79,28 +99,10 @@ class CountTokens(Endpoint):
     async def _validate(self, incoming: IncomingRequest) -> None:
         """A request to count need not be complete: it may lack `max_tokens`, for example."""
 
-    async def _count_tokens(self, incoming: IncomingRequest) -> tuple[bytes, http_response.Headers]:
-        try:
-            target = self._routing.targets(incoming.model)[0]
-        except UnknownModel as problem:
-            raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
-        place = target.upstream.config
-        body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
-        if place.dialect == self._dialect:
-            outgoing = OutgoingRequest(self.PATH, body, forwarded_headers(incoming, place))
-            counted = await _ask_upstream(target.upstream, outgoing)
-            if counted is not None:
-                return counted, [(b"weft-upstream", place.name.encode())]
-        count = await for_body(body, _estimate, body)
-        return self._render_count(count), [_ESTIMATED]
-
     def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
         """The request, with the upstream's name of the model."""
         model = msgspec.Raw(msgspec.json.encode(target.model))
         return msgspec.json.encode(_fields(incoming.body.raw) | {"model": model})
-
-    def _render_count(self, count: int) -> bytes:
-        return msgspec.json.encode({"input_tokens": count})
 
 
 class InputTokens(CountTokens):
@@ -109,6 +111,7 @@ class InputTokens(CountTokens):
     """
 
     PATH = "/responses/input_tokens"
+    FIELDS: ClassVar[dict[str, str]] = {"object": "response.input_tokens"}
 
     def __init__(
         self, gateway: GatewayContext, routing: Routing, sessions: Sessions | None
@@ -132,9 +135,6 @@ class InputTokens(CountTokens):
             return body
         countable = {name: one for name, one in _fields(body).items() if name in _COUNTABLE}
         return msgspec.json.encode(countable)
-
-    def _render_count(self, count: int) -> bytes:
-        return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})
 
 
 async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes | None:

@@ -354,25 +354,6 @@ class _SocketSession:
 
     async def _stream_run(self, run: Run, writer: SocketWriter) -> bytes:
         """Streams a response that ends with the socket; returns its last snapshot."""
-        try:
-            return await self._send_stream(run, writer)
-        finally:
-            try:
-                await run.close()
-            finally:
-                self._gateway.end_run(run)
-
-    async def _follow_run(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
-        """The same for a response that goes on for a while after a disconnect."""
-        id = await sessions.detach(run, self._gateway.end_run)
-        async for events in sessions.events(id):
-            await self._send(writer.write(events))
-        entry = await sessions.store.entry(id)
-        if entry is None or entry.status in RUNNING:  # its end could not be stored
-            raise RequestFailed(new_error("server", "the response could not be stored"))
-        return entry.body or b"{}"
-
-    async def _send_stream(self, run: Run, writer: SocketWriter) -> bytes:
         last: bytes | None = None
         try:
             stream = await run.open()
@@ -385,7 +366,22 @@ class _SocketSession:
             events = await run.error_events(failed.error)
             last = last_snapshot(events)
             await self._send(writer.write(events))
+        finally:
+            try:
+                await run.close()
+            finally:
+                self._gateway.end_run(run)
         return last or b"{}"
+
+    async def _follow_run(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
+        """The same for a response that goes on for a while after a disconnect."""
+        id = await sessions.detach(run, self._gateway.end_run)
+        async for events in sessions.events(id):
+            await self._send(writer.write(events))
+        entry = await sessions.store.entry(id)
+        if entry is None or entry.status in RUNNING:  # its end could not be stored
+            raise RequestFailed(new_error("server", "the response could not be stored"))
+        return entry.body or b"{}"
 
     async def _send(self, events: list[bytes]) -> None:
         for event in events:

@@ -1,10 +1,10 @@
-"""WebSocket connections: uvicorn speaks the protocol; `WebSocketProtocol` adds what it leaves open.
+"""WebSocket connections: uvicorn's protocol, with limits and clean closes.
 
-- What a client may not send ends the connection with its close code: 1007 for a text that is not
-  UTF-8, 1009 for a message that is too large, 1013 if there is no memory for it now. The client
-  reads that, though it still writes: what comes is thrown away for a while. Closed at once, the
-  kernel would send a reset, and the client would lose the code.
-- A large message is sent in pieces.
+- A message that is not allowed closes the connection: 1007 for text that is not UTF-8, 1009 for a
+  message that is too large, 1013 if there is no memory for it. The client can read the code even
+  if it still writes, since its data is discarded for a while: if the socket were closed at once,
+  the kernel would send a reset, and the code would be lost.
+- A large message is sent in several frames.
 - Messages count as memory from their first byte until they are answered.
 """
 
@@ -20,15 +20,15 @@ from weft.gateway.uvicorn_internals import (
 )
 
 LINGER = 10.0
-"""Seconds for a client to read why the connection ends, and to stop writing."""
+"""Seconds for a client to read the close code, and to stop writing."""
 
 FRAME_SIZE = 262_144
-"""Bytes of a message that are sent at a time."""
+"""Bytes of a message in one frame."""
 
-OUT_OF_MEMORY = "the server has no memory for this message now; try again later"
+OUT_OF_MEMORY = "the server has no memory for this message at the moment; try again later"
 
 WEBSOCKET = "weft.socket"
-"""Where a scope has its WebSocketProtocol."""
+"""The key of the WebSocketProtocol in the scope."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -46,7 +46,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._reserved = self.memory.reservation()
         self._unanswered = 0
-        """What messages count that the app was given."""
+        """Memory of the messages that the app has not answered yet."""
 
     async def run_asgi(self) -> None:
         self.scope[WEBSOCKET] = self  # type: ignore[literal-required]
@@ -61,12 +61,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.conn.eof_sent:
-            return  # nobody reads on
+            return  # closed
         super().data_received(data)
         self._update_reservation()
 
     def send_receive_event_to_app(self) -> None:
-        """Hands a message over, and reads no further until the app takes it."""
+        """Gives a message to the app, and pauses reading until the app takes it."""
         data = b"".join(self.frames)
         self.frames = []
         if self.close_sent:
@@ -86,8 +86,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     async def write_text(self, data: bytes) -> None:
-        """Sends a message, a large one in pieces: neither the loop nor the buffers get all of it at
-        once. Raises ClientDisconnected."""
+        """Sends a message, a large one in several frames: neither the loop nor the buffers get all
+        of it at once. Raises ClientDisconnected."""
         for start in range(0, len(data), FRAME_SIZE):
             await self.writable.wait()
             if self.disconnected or self.conn.state.name != "OPEN":
@@ -102,19 +102,19 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 await asyncio.sleep(0)
 
     def release_message(self, text: str) -> None:
-        """The app has done with a message."""
+        """The app has answered a message: its memory is free again."""
         self._unanswered -= message_cost(text)
         self._update_reservation()
 
     def _update_reservation(self) -> None:
-        """Counts what was received and is not answered; ends the connection if that is too much."""
+        """Reserves memory for unanswered messages; closes the connection if there is not enough."""
         received = len(self.conn.reader.buffer) + sum(map(len, self.frames))
         if self.disconnected:
             return
         if not self._reserved.resize(ASCII_FACTOR * received + self._unanswered):
             self._fail(1013, OUT_OF_MEMORY)
 
-    # The end
+    # Closing
 
     def _fail(self, code: int, reason: str) -> None:
         if not self.conn.eof_sent:
@@ -122,7 +122,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Tells the client and the app why the connection ends."""
+        """Closes the connection with its close code, for the client and the app."""
         sent = self.conn.close_sent
         code, reason = (sent.code, sent.reason) if sent is not None else (1006, "")
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
@@ -139,7 +139,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 def protocol(memory: MemoryBudget) -> type[WebSocketProtocol]:
-    """Returns the class of protocols that share a memory, for `uvicorn.Config(ws=…)`."""
+    """Returns a protocol class whose connections share a memory budget, for
+    `uvicorn.Config(ws=…)`."""
 
     class LimitedWebSocketProtocol(WebSocketProtocol):
         pass

@@ -171,18 +171,13 @@ class Supervisor:
             if descriptor == self._wakeup_read:
                 os.read(descriptor, 512)
             else:
-                self._read_ready(pipes[descriptor])
-
-    def _read_ready(self, slot: WorkerSlot) -> None:
-        """The worker is ready, or died before it was."""
-        assert slot.ready_pipe is not None
-        is_ready = os.read(slot.ready_pipe, 1)
-        os.close(slot.ready_pipe)
-        slot.ready_pipe = None
-        waiting = any(one.pid is None or one.ready_pipe is not None for one in self._slots)
-        if is_ready and self._ready is not None and not waiting:
-            ready, self._ready = self._ready, None
-            ready()
+                is_ready = os.read(descriptor, 1)  # nothing if the worker died
+                os.close(descriptor)
+                pipes[descriptor].ready_pipe = None
+                waiting = any(one.pid is None or one.ready_pipe is not None for one in self._slots)
+                if is_ready and self._ready is not None and not waiting:
+                    ready, self._ready = self._ready, None
+                    ready()
 
     # Workers
 

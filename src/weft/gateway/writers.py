@@ -1,6 +1,6 @@
-"""How events leave the process: as server-sent events, as one JSON array, over a WebSocket.
+"""Writes events as bytes: as server-sent events, as one JSON array, or as WebSocket messages.
 
-A writer lives for one response to one client. Nothing behind it looks into bytes again.
+A writer lives for one response to one client. Nothing after it reads the bytes again.
 """
 
 from collections.abc import Iterable
@@ -11,13 +11,12 @@ from weft.sse import DONE, Event, frame, write
 
 
 class EventStreamWriter:
-    """Server-sent events. Where the client wants to resume, each has an id: what the response is
-    stored under, and the number of the event in its log.
+    """Server-sent events. For a client that wants to resume, each has an id: the id of the log, and
+    the number of the event in it.
     """
 
     def __init__(self, idle: bytes, log_id: str | None = None, first: int = 0) -> None:
-        """`idle` is what the dialect sends while there is nothing to say. `first` is the number of
-        the first event that is written."""
+        """`idle`: the keepalive of the dialect. `first`: the number of the first event."""
         self._idle = idle
         self.log_id = log_id
         self._number = first
@@ -28,8 +27,8 @@ class EventStreamWriter:
         return b"".join([piece for event in events for piece in self.frame(event)])
 
     def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
-        """The same of one event: what stands before its data, the data, and what stands behind. Of
-        a large one nothing is copied."""
+        """The bytes before the data of an event, the data, and the bytes after it: the data of a
+        large event is not copied."""
         before, data, after = frame(event.name, event.data)
         if self.log_id is not None:
             before = b"id: %b/%d\n%b" % (self.log_id.encode(), self._number, before)
@@ -37,7 +36,7 @@ class EventStreamWriter:
         return before, data, after
 
     def keepalive(self, event: Event | None) -> bytes:
-        """What to send while there is nothing to say: an event, if the dialect has one for that."""
+        """A keepalive: this event, if the dialect has one for it."""
         return self._idle if event is None else self.write((event,))
 
     def end(self) -> bytes:
@@ -45,22 +44,22 @@ class EventStreamWriter:
 
 
 class JsonArrayWriter:
-    """One JSON array that grows: the data of each event is an element of it."""
+    """One JSON array: the data of each event is an element."""
 
     def __init__(self) -> None:
         self._before = b"["
-        """What goes before the next element."""
+        """Written before the next element."""
 
     def write(self, events: Iterable[Event]) -> bytes:
         return b"".join([piece for event in events for piece in self.frame(event)])
 
     def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
-        """The same of one event, in pieces."""
+        """The same for one event, in pieces."""
         before, self._before = self._before, b","
         return before, event.data, b"\n"
 
     def keepalive(self, event: Event | None) -> bytes:
-        """Blanks mean nothing between elements; readers want the bracket to be the first byte."""
+        """A blank between elements. Clients expect the bracket to be the first byte."""
         if self._before != b"[":
             return b"\n"
         self._before = b""
@@ -71,15 +70,15 @@ class JsonArrayWriter:
 
 
 class SocketWriter:
-    """Messages of a WebSocket: without errors, which the failed response tells, and without the
-    terminator. Events keep the numbers that they have in the log.
+    """WebSocket messages, without error events, whose error is in the failed response, and without
+    the terminator. Events keep the numbers that they have in the log.
     """
 
     def __init__(self, stream_id: str | None = None) -> None:
-        """`stream_id` is a name that every event gets."""
+        """`stream_id` is added to every event."""
         named = b'{"stream_id":%b,' % msgspec.json.encode(stream_id)
         self._begin = named if stream_id is not None else b"{"
 
     def write(self, events: Iterable[Event]) -> list[bytes]:
-        told = [one.data for one in events if one.name != "error" and one.data != DONE]
-        return told if self._begin == b"{" else [self._begin + data[1:] for data in told]
+        messages = [one.data for one in events if one.name != "error" and one.data != DONE]
+        return messages if self._begin == b"{" else [self._begin + data[1:] for data in messages]

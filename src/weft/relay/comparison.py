@@ -58,10 +58,6 @@ def comparable(response: Response) -> Comparable:
         for item in response.items
         if isinstance(item, ToolResult)
     ]
-    usage = response.usage or Usage()
-    counts: dict[str, int | None] = msgspec.structs.asdict(usage)
-    if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
-        del counts["total_tokens"]
     return Comparable(
         text=response.text,
         refusal=response.refusal,
@@ -71,9 +67,16 @@ def comparable(response: Response) -> Comparable:
         results=tuple(sorted(results)),
         signatures=tuple(sorted(one for one in signatures if one is not None)),
         finish=response.finish_reason,
-        usage=tuple((name, count) for name, count in counts.items() if count),
+        usage=_counts(response.usage or Usage()),
         error=None if response.error is None else response.error.kind,
     )
+
+
+def _counts(usage: Usage) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int | None] = msgspec.structs.asdict(usage)
+    if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
+        del counts["total_tokens"]
+    return tuple((name, count) for name, count in counts.items() if count)
 
 
 def _is_empty(call: ToolCall) -> bool:

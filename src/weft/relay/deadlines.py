@@ -66,14 +66,14 @@ class Deadlines:
         self._idle: asyncio.TimerHandle | None = None
         self._end = self._loop.call_later(limits.duration, self._too_long)
 
-    def activity(self) -> None:
+    def note_activity(self) -> None:
         """Data arrived: restarts the idle timeout."""
         self._last = self._loop.time()
 
     def set_idle_timeout(self, upstream: str, seconds: float) -> None:
         """Ends the response if this upstream sends nothing for so long."""
         self._upstream = upstream
-        self.activity()
+        self.note_activity()
         if self._idle is not None:
             self._idle.cancel()
         self._idle = self._loop.call_later(seconds, self._check_idle, seconds)

@@ -139,18 +139,15 @@ class OpenStream:
     ) -> None:
         self._state = state
         self._sent = sent
-        own, theirs = (
-            api_of(state.incoming.body.dialect).request,
-            api_of(sent.config.dialect).request,
-        )
-        pauses = theirs.continued is not None and own.continued is None
+        client, upstream = api_of(state.incoming.body.dialect), api_of(sent.config.dialect)
+        pauses = upstream.request.continued is not None and client.request.continued is None
         self._paused_turns = PausedTurns() if pauses else None
         self._reader = self._read_from(incoming, None)
         self._renderer: Renderer
-        dialect, is_sse = state.incoming.dialect, incoming.headers.get("content-type", "")
+        dialect, content_type = state.incoming.dialect, incoming.headers.get("content-type", "")
         if not state.incoming.stream:
             self._renderer = BodyOnly(sent.encoding)
-        elif sent.passes and is_sse.startswith("text/event-stream"):
+        elif sent.passes and content_type.startswith("text/event-stream"):
             self._renderer = Passthrough(dialect, sent.encoding, self._reader.pipe)
         else:
             self._renderer = Encoded(dialect, sent.encoding, self._reader.pipe)
@@ -286,7 +283,7 @@ class OpenStream:
         return await self._render(reader)
 
     def _note_activity(self, reader: ResponseReader) -> None:
-        self._state.deadlines.activity()
+        self._state.deadlines.note_activity()
         if not reader.ended and reader.pipe.ending:
             self._state.deadlines.expect_end()
 

@@ -122,22 +122,18 @@ def translate(
         rendered = api_of(config.dialect).request.render(sent, context, losses)
     except BadRequest as problem:
         raise incoming.failed(problem) from None
+    found = _client_losses(incoming, losses)
     source = incoming.body.parsed.source_paths.source
-    found = [
-        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
-        for one in losses.found
-    ]
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
         found.append(Loss(source("messages"), "warned", detail))
-    repeated = _as_repeated(request, incoming)
-    quirks = None
-    if is_retrievable(incoming):
-        quirks = ResponsesQuirks(tool_session=True) if incoming.tool_session else None
-    elif REQUIRED_ACTION in request.include:
+    if REQUIRED_ACTION in request.include and not is_retrievable(incoming):
         detail = "dropped: outputs cannot be submitted to a response that is not stored"
         found.append(Loss(source("include"), "warned", detail))
     _check_losses(incoming, config, found)
+    repeated = _as_repeated(request, incoming)
+    has_session = incoming.tool_session and is_retrievable(incoming)
+    quirks = ResponsesQuirks(tool_session=True) if has_session else None
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
     return UpstreamRequest(
@@ -149,6 +145,15 @@ def translate(
         Context(repeated, quirks, ids, now, response_id=response_id, created=created),
         incoming.is_stateful or quirks is not None or REQUIRED_ACTION in repeated.include,
     )
+
+
+def _client_losses(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
+    """The losses, with the paths of the client's own body."""
+    source = incoming.body.parsed.source_paths.source
+    return [
+        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
+        for one in losses.found
+    ]
 
 
 def _as_repeated(request: Request, incoming: IncomingRequest) -> Request:

@@ -7,7 +7,6 @@ runs per chunk of the transfer encoding. A slow reader makes the upstream wait.
 import asyncio
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum
 from typing import cast
 
@@ -108,8 +107,15 @@ class HttpConnection(asyncio.Protocol):
     def take(self) -> bytes:
         """Returns at most MAX_CHUNK unread bytes. The rest stays in `chunks`."""
         data = self._next_chunk()
-        if self._inflater is not None:
-            data = self._inflate(data, self._inflater)
+        if (inflater := self._inflater) is not None:
+            try:  # a small chunk may expand a thousandfold
+                data = inflater.decompress(data, MAX_CHUNK)
+            except zlib.error:
+                raise ConnectionFailure("the response cannot be decompressed") from None
+            if len(data) == MAX_CHUNK:  # there may be more of it
+                self.chunks.insert(0, inflater.unconsumed_tail)
+            if self.state is ConnectionState.COMPLETE and not self.chunks and not inflater.eof:
+                raise ConnectionFailure("the compressed response is cut off")
         if not self.chunks:
             self._unread = 0
             if self._paused and self.transport is not None:
@@ -132,19 +138,6 @@ class HttpConnection(asyncio.Protocol):
             return data
         chunks[:count] = [data[MAX_CHUNK:]]
         return data[:MAX_CHUNK]
-
-    def _inflate(self, data: bytes, inflater: "zlib._Decompress") -> bytes:
-        """Returns at most MAX_CHUNK decompressed bytes: a small chunk may expand a thousandfold."""
-        found: bytes | None = None
-        with suppress(zlib.error):
-            found = inflater.decompress(data, MAX_CHUNK)
-        if found is None:
-            raise ConnectionFailure("the response cannot be decompressed")
-        if len(found) == MAX_CHUNK:  # there may be more of it
-            self.chunks.insert(0, inflater.unconsumed_tail)
-        if self.state is ConnectionState.COMPLETE and not self.chunks and not inflater.eof:
-            raise ConnectionFailure("the compressed response is cut off")
-        return found
 
     @property
     def reusable(self) -> bool:

@@ -2,7 +2,7 @@
 
 Metadata may come with any frame, and later metadata replaces earlier. So it is held until the text
 ends, and each source is emitted once. The API counts in bytes of UTF-8 within a part of the whole
-answer, but the frames do not say which of them make up one part. So a range is located by the API's
+response, but frames do not say which of them make up one part. So a range is located by the API's
 copy of the cited text; without a copy, it is taken to be in the last text.
 """
 
@@ -23,13 +23,13 @@ TextRange = tuple[str | None, int | None, int | None]
 
 _NO_RANGE: TextRange = (None, None, None)
 _MAX_LOOKUPS = 1000
-"""How many ranges are located in one answer: bounds the time that a hostile one can cost."""
+"""How many ranges are located in one response: bounds the time that a hostile one can cost."""
 
 _decode_chunk = msgspec.json.Decoder(wire.GroundingChunk).decode
 
 
 class SourceCollector:
-    """Collects the sources of one answer, and its text, to locate them in."""
+    """Collects the sources of one response, and its text, to locate them in."""
 
     def __init__(self, ids: Ids, salvage: Salvage, findings: Findings) -> None:
         self._ids = ids

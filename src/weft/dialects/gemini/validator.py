@@ -7,6 +7,7 @@ checked separately (see `validation/state.py`).
 from collections.abc import Callable
 
 from weft.dialects.gemini.validation.state import ValidatedCandidate
+from weft.dialects.gemini.wire import ERROR_STATUSES
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import count, elements, fields, shown, text
@@ -14,26 +15,6 @@ from weft.findings import Findings
 from weft.sse import DONE, Frame
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
-_ERROR_STATUSES = frozenset(
-    {
-        "INVALID_ARGUMENT",
-        "FAILED_PRECONDITION",
-        "OUT_OF_RANGE",
-        "UNAUTHENTICATED",
-        "PERMISSION_DENIED",
-        "NOT_FOUND",
-        "ABORTED",
-        "ALREADY_EXISTS",
-        "RESOURCE_EXHAUSTED",
-        "CANCELLED",
-        "INTERNAL",
-        "UNKNOWN",
-        "DATA_LOSS",
-        "UNIMPLEMENTED",
-        "UNAVAILABLE",
-        "DEADLINE_EXCEEDED",
-    }
-)
 _SUMMED_COUNTS = (
     "promptTokenCount",
     "toolUsePromptTokenCount",
@@ -125,7 +106,7 @@ class GeminiValidator:
         if wrong or count(error.get("code")) is None:
             detail = f"error is {shown(value)}; expected code, message and status"
             self._report("error-shape", detail)
-        elif error["status"] not in _ERROR_STATUSES:
+        elif error["status"] not in ERROR_STATUSES:
             detail = f"an error with status {shown(error['status'])}; expected a known value"
             self._report("error-status", detail)
         self._end_state = _FAILED

@@ -13,13 +13,9 @@ from weft.dialects.openai_responses.http import HTTP
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.validator import ResponsesValidator
-from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
+from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT, Identity
 from weft.parts import Json
 from weft.sse import DONE, Frame
-
-
-class _ResponseId(msgspec.Struct):
-    id: str | None = None
 
 
 class _FrameHeader(msgspec.Struct):
@@ -27,7 +23,7 @@ class _FrameHeader(msgspec.Struct):
 
     type: str | None = None
     object: str | None = None
-    response: _ResponseId | None = None
+    response: Identity | None = None
 
 
 _CREATED = "response.created"
@@ -77,10 +73,6 @@ def _is_terminator(frame: Frame) -> bool:
     return frame.data == DONE
 
 
-class _ItemId(msgspec.Struct):
-    id: str | None = None
-
-
 class _EventPosition(msgspec.Struct):
     """The fields that say which event this is, and which item and part it is about."""
 
@@ -90,7 +82,7 @@ class _EventPosition(msgspec.Struct):
     content_index: int | None = None
     summary_index: int | None = None
     command_index: int | None = None
-    item: _ItemId | None = None
+    item: Identity | None = None
 
 
 _decode_position = msgspec.json.Decoder(_EventPosition).decode

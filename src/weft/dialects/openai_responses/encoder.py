@@ -41,7 +41,7 @@ from weft.dialects.openai_responses.encoding.items import (
     TextPartWriter,
 )
 from weft.dialects.openai_responses.encoding.snapshot import new_response
-from weft.dialects.openai_responses.errors import write_error
+from weft.dialects.openai_responses.errors import render_error, write_error
 from weft.dialects.openai_responses.extra import ItemExtra, ResponsesFinishExtra, without_identity
 from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
@@ -87,7 +87,6 @@ IMAGE_FORMATS = {
 
 
 _json = msgspec.json.Encoder().encode
-_decode_error = msgspec.json.Decoder(wire.ErrorBody).decode
 
 
 class ResponsesEncoder:
@@ -263,7 +262,7 @@ class ResponsesEncoder:
         """Writes the error, its fields both at the top level, as the official client types them,
         and nested, as the specification describes them.
         """
-        detail = _decode_error(write_error(error)[1]).error
+        detail = render_error(error)
         flat = b'"code":%b,"message":%b,"param":%b,"error":' % (
             _json(detail.code),
             _json(detail.message),

@@ -8,7 +8,7 @@ from weft.dialects.error_classes import CLASSES, ErrorClass
 from weft.dialects.openai_errors import STATUSES, read_error
 from weft.parts import ErrorPart
 
-__all__ = ["STATUSES", "read_error", "write_error"]
+__all__ = ["STATUSES", "read_error", "render_error", "write_error"]
 
 REQUEST, SERVER = "invalid_request", "server_error"
 
@@ -26,6 +26,10 @@ TYPES: dict[ErrorClass, str] = {
 """The `type` written for each class of error; `code` is more specific."""
 
 CODES = openai_errors.OPENAI_CODES | {"invalid_prompt"}
+
+
+def render_error(error: ErrorPart) -> openai_errors.OpenAIError:
+    return openai_errors.render_error(error, TYPES, CODES)[1]
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:

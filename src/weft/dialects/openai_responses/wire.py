@@ -230,21 +230,8 @@ RenderedItem = ResponseOutputMessage | ResponseReasoningItem | Fields | Raw
 
 
 class ResponseError(msgspec.Struct):
-    code: str
+    code: str | int
     message: str
-
-
-class ErrorDetail(msgspec.Struct):
-    type: str
-    code: str | None
-    message: str
-    param: str | None = None
-
-
-class ErrorBody(msgspec.Struct):
-    """The body of an error response."""
-
-    error: ErrorDetail
 
 
 class PendingFunction(msgspec.Struct):

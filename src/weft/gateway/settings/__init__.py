@@ -1,12 +1,12 @@
-"""Settings: `weft.toml` and the environment, read once at the start, and all that follows from it.
+"""Settings: `weft.toml` and the environment, read and validated once, at the start.
 
 The rules of the environment:
 
-- `WEFT_CONFIG` is the file to read, if none is named.
+- `WEFT_CONFIG` names the file to read, unless the command line does.
 - `WEFT_SERVER__PORT=9000` is `port = 9000` under `[server]`; `WEFT_SERVER__LIMITS__BODY` goes one
   table deeper, and so on, for every key of `[server]` and `[store]`. It wins over the file.
   Lists are written with commas.
-- Any other variable that begins with `WEFT_` is an error, unless the file names it (`env:WEFT_X`).
+- Any other variable that begins with `WEFT_` is an error, unless the file uses it (`env:WEFT_X`).
 """
 
 import re
@@ -29,7 +29,7 @@ from weft.gateway.settings.schema import (
     UpstreamSettings,
 )
 from weft.gateway.settings.secrets import ClientKey, SecretResolver
-from weft.gateway.settings.upstreams import UpstreamBuilder
+from weft.gateway.settings.upstreams import build_upstreams
 from weft.gateway.settings.validation import validate_server, validate_store
 from weft.scrub import Secret
 from weft.upstream.base import UpstreamConfig
@@ -49,44 +49,47 @@ __all__ = [
 ]
 
 DEFAULT = Path("weft.toml")
-"""Read if it is there, and no other file is named."""
+"""Read if it exists and no other file is named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that was set, checked and resolved. It does not change while the server runs."""
+    """Validated settings. They do not change while the server runs."""
 
     path: Path | None
-    """The file it came from; None: there was none."""
+    """The file; None if there is none."""
 
     server: ServerSettings
-    store: StoreSettings = field(repr=False)  # its address may have a password
+    store: StoreSettings = field(repr=False)  # its URL may contain a password
     upstreams: tuple[UpstreamConfig, ...]
     """The upstreams, in the order of the file."""
 
     models: Mapping[str, tuple[str, ...]]
-    """Aliases: the targets of each, in their order."""
+    """The targets of each alias, in order."""
 
     keys: tuple[ClientKey, ...]
-    """Who may use the server; none: whoever can reach it."""
+    """The client keys; none: everybody who can connect may use the server."""
 
     agents: Mapping[str, object]
-    """As they are in the file."""
+    """As in the file."""
 
     secrets: tuple[Secret, ...]
-    """All secrets that are in use, for the Scrubber."""
+    """All secrets, for the Scrubber."""
 
     warnings: tuple[Problem, ...] = ()
-    """What can be, but is hardly meant. `weft config check` shows it."""
+    """What is valid, but probably a mistake. `weft config check` prints it."""
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """Reads the settings. Raises SettingsError with everything that is wrong.
 
-    No path: that of `WEFT_CONFIG`, else `weft.toml` in the current directory if there is one,
-    else the defaults: the demo upstream alone.
+    Without a path: the file in `WEFT_CONFIG`, otherwise `weft.toml` in the current directory if it
+    exists, otherwise the defaults, with the demo upstream.
     """
-    path = path or _default_path(environ)
+    if path is None and environ.get("WEFT_CONFIG"):
+        path = Path(environ["WEFT_CONFIG"])
+    elif path is None and DEFAULT.exists():
+        path = DEFAULT
     text = "" if path is None else _read_text(path)
     table = {} if path is None else _parse_toml(path, text)
     problems = Problems("defaults" if path is None else str(path), LineNumbers(text))
@@ -96,7 +99,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     )
     folder = Path() if path is None else path.parent
     secrets = SecretResolver(environment, folder, problems)
-    upstreams = UpstreamBuilder(secrets, folder, problems).build(file.upstreams)
+    upstreams = build_upstreams(file.upstreams, secrets, folder, problems)
     keys = secrets.client_keys(file.server.keys)
     models = aliases(file.models, _names(table, upstreams), problems)
     server = validate_server(file.server, problems)
@@ -119,15 +122,9 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def _names(table: dict[str, object], upstreams: tuple[UpstreamConfig, ...]) -> list[str]:
-    """The upstreams that aliases may speak of, those included with which something is wrong."""
+    """The names of the upstreams, including invalid ones, so that aliases can be checked."""
     named = table.get("upstreams")
     return list(named) if isinstance(named, dict) and named else [one.name for one in upstreams]
-
-
-def _default_path(environ: Mapping[str, str]) -> Path | None:
-    if environ.get("WEFT_CONFIG"):
-        return Path(environ["WEFT_CONFIG"])
-    return DEFAULT if DEFAULT.exists() else None
 
 
 def _read_text(path: Path) -> str:

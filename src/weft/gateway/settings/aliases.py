@@ -1,41 +1,36 @@
-"""Aliases: a name that stands for a model of an upstream, or for several."""
+"""Aliases: names for one model of an upstream, or for several."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, unknown_name
 
 
 def aliases(
     models: Mapping[str, str | tuple[str, ...]], upstreams: Sequence[str], problems: Problems
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the targets of each alias, in the order they are tried."""
+    """Returns the targets of each alias, in the order in which they are tried."""
     found = {name: (one,) if isinstance(one, str) else one for name, one in models.items()}
     for name, targets in found.items():
-        for wrong in (*_name(name, upstreams), *_targets(targets, found, upstreams)):
-            problems.add(("models", name), wrong)
+
+        def add(message: str, key: Key = ("models", name)) -> None:
+            problems.add(key, message)
+
+        if not name or not name.isprintable() or " " in name:
+            add("an alias must be a word without blanks")
+        first, slash, _ = name.partition("/")
+        if slash and first in upstreams:
+            add(f"is already a model of the upstream {first}; choose another name")
+        if not targets:
+            add("needs at least one target, <upstream>/<model>")
+        for number, target in enumerate(targets):
+            first, slash, model = target.partition("/")
+            if target in found:
+                add(f"{target!r} is itself an alias; expected <upstream>/<model>")
+            elif not slash or not model:
+                add(f"{target!r} is not a target; expected <upstream>/<model>")
+            elif first not in upstreams:
+                add(f"{target!r}: {unknown_name('upstream', first, upstreams)}")
+            elif target in targets[:number]:
+                add(f"{target!r} is listed twice")
     return found
-
-
-def _name(name: str, upstreams: Sequence[str]) -> Iterable[str]:
-    if not name or not name.isprintable() or " " in name:
-        yield "an alias is a word without blanks"
-    first, slash, _ = name.partition("/")
-    if slash and first in upstreams:
-        yield f"is a model of the upstream {first} already; an alias needs a name of its own"
-
-
-def _targets(
-    targets: tuple[str, ...], models: Mapping[str, object], upstreams: Sequence[str]
-) -> Iterable[str]:
-    if not targets:
-        yield "needs at least one target, <upstream>/<model>"
-    for number, target in enumerate(targets):
-        first, slash, model = target.partition("/")
-        if target in models:
-            yield f"{target!r} is an alias itself; a target is <upstream>/<model>"
-        elif not slash or not model:
-            yield f"{target!r} is no target; a target is <upstream>/<model>"
-        elif first not in upstreams:
-            yield f"{target!r}: {unknown_name('upstream', first, upstreams)}"
-        elif target in targets[:number]:
-            yield f"{target!r} is there twice"

@@ -1,4 +1,4 @@
-"""Settings from the environment, and the variables that the file names."""
+"""Settings from environment variables, and the variables that the file uses."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from weft.gateway.settings.reader import EnvironmentText
 PREFIX = "WEFT_"
 CONFIG = "WEFT_CONFIG"
 _TABLES = ("server", "store")
-"""The tables whose keys can be set; the names of all others are the user's own."""
+"""The tables whose keys can be set; in all others the user chooses the keys."""
 
 
 class Environment:
-    """The variables of the process. Those it was asked for by name are known."""
+    """The variables of the process; those that were read count as known."""
 
     def __init__(self, variables: Mapping[str, str], problems: Problems) -> None:
         self._variables = variables
@@ -24,7 +24,7 @@ class Environment:
         return self._variables.get(name)
 
     def applied_to(self, table: dict[str, object]) -> dict[str, object]:
-        """Returns the table of the file with what the environment sets in it."""
+        """Returns the table of the file with the settings of the environment."""
         for name, text in sorted(self._variables.items()):
             key = tuple(name.removeprefix(PREFIX).lower().split("__"))
             if name.startswith(PREFIX) and len(key) > 1 and key[0] in _TABLES and all(key):
@@ -34,15 +34,13 @@ class Environment:
         return table
 
     def report_unknown(self) -> None:
-        """Adds a problem for every variable of ours that means nothing."""
+        """Adds a problem for every unknown variable that begins with WEFT_."""
         names = [f"{PREFIX}{table.upper()}__KEY" for table in _TABLES]
         for name in sorted(self._variables):
             if name.startswith(PREFIX) and name not in self._known:
                 key = (name,)
                 self._problems.variables[key] = name
-                self._problems.add(
-                    key, f"no such variable; there are {', '.join((CONFIG, *names))}"
-                )
+                self._problems.add(key, f"unknown variable; expected {', '.join((CONFIG, *names))}")
 
 
 def _with(table: dict[str, object], key: tuple[str, ...], value: object) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Where a key stands in a TOML file. The parser of the standard library does not tell."""
+"""The line numbers of keys in a TOML file, which `tomllib` does not give."""
 
 import re
 import tomllib
@@ -23,9 +23,9 @@ _TOKEN = re.compile(
 
 
 class LineNumbers:
-    """The lines of all keys and tables of a file that the parser accepts.
+    """The lines of all keys and tables of a valid file.
 
-    A key inside an inline table has the line of that table's own key.
+    A key in an inline table has the line of the table.
     """
 
     def __init__(self, text: str) -> None:
@@ -48,20 +48,20 @@ class LineNumbers:
             line += text.count("\n", start, at)
 
     def of(self, key: Key) -> int | None:
-        """Returns the line of a key, or of the nearest table around it; None: of none."""
+        """Returns the line of a key, or of the nearest table around it; None if there is none."""
         for size in range(len(key), 0, -1):
             if key[:size] in self._lines:
                 return self._lines[key[:size]]
         return None
 
     def _add(self, key: Key, line: int) -> None:
-        """The first line of a key counts, and so do the tables that it makes on its way."""
+        """The first line of a key counts, also for the tables that it creates implicitly."""
         for size in range(1, len(key) + 1):
             self._lines.setdefault(key[:size], line)
 
 
 def _end_of_statement(text: str, at: int) -> int:
-    """Returns where the next statement begins: behind the line's end, outside all brackets."""
+    """Returns where the next statement begins: after the end of a line, outside brackets."""
     depth = 0
     for token in _TOKEN.finditer(text, at):
         depth += (token["open"] is not None) - (token["close"] is not None)
@@ -75,7 +75,7 @@ def _names(dotted: str) -> Key:
 
 
 def _unquoted(name: str) -> str:
-    """A name without its quotes; one that is none stays as it is."""
+    """Returns a name without quotes; an invalid one unchanged."""
     if name[0] not in "\"'":
         return name
     try:

@@ -1,6 +1,7 @@
-"""What is wrong with the settings, each with its place."""
+"""Problems of the settings, each with its file, line and key."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -9,18 +10,19 @@ from weft.errors import ClientError
 from weft.gateway.settings.line_numbers import Key, LineNumbers
 
 ENVIRONMENT = "environment"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: `weft.toml:12: server.port: must be …`."""
+    """One problem: `weft.toml:12: server.port: must be …`."""
 
     path: str
-    """The file, or `environment`; `defaults` where there is no file."""
+    """The file, or `environment`; `defaults` if there is no file."""
 
     line: int | None
     key: str
-    """As it would be written in one line of the file, or the name of the variable."""
+    """The dotted key, or the name of the variable."""
 
     message: str
 
@@ -30,7 +32,7 @@ class Problem:
 
 
 class SettingsError(ClientError):
-    """Settings that cannot be used: all that is wrong with them."""
+    """Invalid settings, with all their problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -39,32 +41,32 @@ class SettingsError(ClientError):
 
 @dataclass(slots=True)
 class Problems:
-    """Collects what is wrong, so that one look finds everything."""
+    """Collects problems, so that all are reported at once."""
 
     path: str
     lines: LineNumbers
     variables: dict[Key, str] = field(default_factory=dict)
-    """The settings that came from the environment, with the names of their variables."""
+    """The variables of settings from the environment, by key."""
 
     found: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     _keys: list[Key] = field(default_factory=list)
 
     def add(self, key: Key, message: str) -> None:
-        """Something that cannot be."""
+        """Adds an error."""
         self._keys.append(key)
         self.found.append(self._located(key, message))
 
     def has_any(self, key: Key) -> bool:
-        """Whether anything is wrong with this key, or inside its table."""
+        """Whether there is an error at this key or below it."""
         return any(one[: len(key)] == key for one in self._keys)
 
     def warn(self, key: Key, message: str) -> None:
-        """Something that can be, but is hardly meant."""
+        """Adds a warning: valid, but probably a mistake."""
         self.warnings.append(self._located(key, message))
 
     def in_file_order(self) -> list[Problem]:
-        """All that cannot be, as one reads the file, and then the environment."""
+        """The errors in the order of the file, then those of the environment."""
         return sorted(self.found, key=lambda one: (one.path == ENVIRONMENT, one.line or 0))
 
     def _located(self, key: Key, message: str) -> Problem:
@@ -74,22 +76,18 @@ class Problems:
 
 
 def dotted(key: Key) -> str:
-    """Returns a key as one writes it: names that need quotes have them."""
-    return ".".join(name if _bare(name) else json.dumps(name) for name in key)
-
-
-def _bare(name: str) -> bool:
-    return bool(name) and name.isascii() and name.replace("-", "_").replace("_", "a").isalnum()
+    """Returns a key as written in TOML, with quotes where they are needed."""
+    return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in key)
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Returns what was perhaps meant."""
+    """Returns the most similar known name, if there is one."""
     near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.65)
     return near[0] if near else None
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """Returns `no such WHAT`, and what was perhaps meant, or else what there is."""
+    """Returns `no such WHAT`, with the most similar name, or all names."""
     names = list(known)
     near = closest(name, names)
     hint = f"did you mean {near}?" if near else f"there are {', '.join(names) or 'none'}"

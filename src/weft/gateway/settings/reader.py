@@ -1,6 +1,6 @@
-"""Tables of the file become values of the shape; whatever does not fit is a problem, not the end.
+"""Reads TOML tables as values of the schema.
 
-A value that does not fit is left at its default, so that the rest can still be looked at.
+An invalid value is reported and left at its default, so that the rest can still be checked.
 """
 
 import re
@@ -21,23 +21,23 @@ T = TypeVar("T")
 
 
 class EnvironmentText(str):
-    """The value of a variable: a text that may stand for a number, a choice, or a list."""
+    """The value of an environment variable: a text that may stand for a number or a list."""
 
     __slots__ = ()
 
 
 _INVALID = object()
-"""Instead of a value that cannot be used; the problem is noted."""
+"""In place of an invalid value, whose problem was added."""
 
 
 class TableReader:
-    """Reads tables as Structs and dataclasses, by the types of their fields."""
+    """Reads tables as Structs and dataclasses, according to the types of their fields."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
     def table(self, value: dict[str, object], wanted: type[T], key: Key = ()) -> T | None:
-        """Returns the value; None if something that it needs is not there."""
+        """Returns the value; None if a required field is missing."""
         given = self.fields(value, wanted, key)
         for name in required_fields(wanted):
             if name not in value:
@@ -45,7 +45,7 @@ class TableReader:
         return wanted(**given) if given.keys() >= set(required_fields(wanted)) else None
 
     def fields(self, table: dict[str, object], wanted: type, key: Key) -> dict[str, object]:
-        """Returns what a table gives for the fields of a Struct or dataclass, as far as it fits."""
+        """Returns the valid fields that a table sets of a Struct or dataclass."""
         hints = field_types(wanted)
         for name in (name for name in table if name not in hints):
             self._problems.add((*key, name), unknown_name("setting", name, hints))
@@ -68,15 +68,11 @@ class TableReader:
                 return NAMED_VALUES[option][value]
         if isinstance(value, dict):
             return self._table(value, wanted, key)
-        # msgspec cannot read dicts of secrets, so no such dict gets to `_plain`.
+        # msgspec cannot read dicts of secrets, so no such dict gets to `convert`.
         if Secret in options or any(map(_is_table, options)) or all(map(_is_mapping, options)):
             return self._invalid(
                 key, f"expected {describe_type(wanted)}, got {describe_value(value)}"
             )
-        return self._scalar(value, wanted, key)
-
-    def _scalar(self, value: object, wanted: object, key: Key) -> object:
-        """A value that is neither a table nor a secret."""
         try:
             if isinstance(value, EnvironmentText):
                 return msgspec.convert(str(value), wanted, strict=False)
@@ -85,7 +81,7 @@ class TableReader:
             return self._invalid(key, _conversion_error(str(problem), value, wanted))
 
     def _table(self, value: dict[str, object], wanted: object, key: Key) -> object:
-        """A table: one of ours, or one with names of the user's own choice."""
+        """Reads a table: one of the schema, or one whose keys the user chooses."""
         for option in union_members(wanted):
             if _is_table(option):
                 found = self.table(value, cast("type[object]", option), key)
@@ -106,12 +102,12 @@ class TableReader:
 
 
 def field_types(wanted: type) -> dict[str, object]:
-    """Returns the fields of a Struct or a dataclass with their types, ranges included."""
+    """Returns the types of the fields, with their ranges."""
     return get_type_hints(wanted, include_extras=True) | FIELD_RANGES.get(wanted, {})
 
 
 def required_fields(wanted: type) -> list[str]:
-    """Returns the fields that have no default."""
+    """Returns the fields without a default."""
     if is_dataclass(wanted):
         return [
             one.name
@@ -122,7 +118,7 @@ def required_fields(wanted: type) -> list[str]:
 
 
 def union_members(wanted: object) -> tuple[object, ...]:
-    """Returns the types that a union allows, None apart; or the one type."""
+    """Returns the members of a union without None; or the one type."""
     wanted = unannotated(wanted)
     if get_origin(wanted) in (Union, UnionType):
         return tuple(one for one in get_args(wanted) if one is not NoneType)
@@ -141,7 +137,7 @@ def _is_mapping(option: object) -> bool:
     return get_origin(option) is dict
 
 
-# Words
+# Descriptions
 
 
 _KINDS: Mapping[type, str] = {
@@ -160,7 +156,7 @@ def describe_value(value: object) -> str:
 
 
 def describe_type(wanted: object) -> str:
-    """Returns what a type wants, for people."""
+    """Returns a type in plain English."""
     return " or ".join(_describe_member(option) for option in union_members(wanted))
 
 
@@ -180,7 +176,7 @@ _NUMBER = re.compile(r"`(?:int|float)` [<>]")
 
 
 def _conversion_error(problem: str, value: object, wanted: object) -> str:
-    """Texts are not shown: they may be secrets in the wrong place."""
+    """Text values are not quoted: they may be secrets in the wrong place."""
     if "length" in problem:
         return "must not be empty"
     if _NUMBER.search(problem):
@@ -191,10 +187,11 @@ def _conversion_error(problem: str, value: object, wanted: object) -> str:
 
 
 def describe_range(wanted: object) -> str:
-    """Returns the range of a number, in words; nothing if it has none."""
+    """Returns the range of a number in plain English; empty if it has none."""
+    is_union = get_origin(wanted) in (Union, UnionType)
     metas = [
         meta
-        for option in (wanted, *_ranged_members(wanted))
+        for option in (wanted, *(get_args(wanted) if is_union else ()))
         if get_origin(option) is Annotated
         for meta in get_args(option)[1:]
         if isinstance(meta, Meta)
@@ -206,7 +203,3 @@ def describe_range(wanted: object) -> str:
     if high is None:
         return least
     return f"{least} and at most {high:,}" if above is not None else f"from {low:,} to {high:,}"
-
-
-def _ranged_members(wanted: object) -> tuple[object, ...]:
-    return get_args(wanted) if get_origin(wanted) in (Union, UnionType) else ()

@@ -1,6 +1,6 @@
-"""What weft.toml may say: every setting with its type, its default and what it means.
+"""The schema of weft.toml: every setting with its type, default and description.
 
-`docs/settings.md` is made from this file. Numbers have their range in their type.
+`docs/settings.md` is generated from this file. The type of a number has its range.
 """
 
 from typing import Annotated, Literal
@@ -29,14 +29,14 @@ Word = Annotated[str, Meta(min_length=1)]
 
 
 class KeySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that a client shows. `alice = "…"` is short for `alice = { secret = "…" }`."""
+    """A key of a client. `alice = "…"` is short for `alice = { secret = "…" }`."""
 
     secret: Secret
     """The key: `env:NAME`, `file:PATH`, or the key itself."""
 
 
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one request, answer, connection or client may take. Sizes are bytes."""
+    """Limits of requests, responses, connections and clients. Sizes are in bytes."""
 
     body: Count = 33_554_432
     """The body of a request."""
@@ -48,7 +48,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Header fields of a request."""
 
     depth: Depth = 64
-    """Objects and arrays inside one another."""
+    """Nesting of JSON objects and arrays."""
 
     object_keys: Count = 10_000
     """Keys of one JSON object."""
@@ -57,7 +57,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Items of one JSON array."""
 
     values: Count = 1_000_000
-    """Commas and opening brackets of one JSON body: about as many as it has values."""
+    """Values of one JSON body, counted by its commas and opening brackets."""
 
     messages: Count = 10_000
     """Messages of a conversation."""
@@ -66,13 +66,13 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Tools that a request may declare."""
 
     schema: Count = 1_048_576
-    """The schema of a tool, or of the output."""
+    """The JSON schema of a tool, or of the output."""
 
     response: Count = 67_108_864
-    """What an upstream may send for one answer."""
+    """The response of an upstream to one request."""
 
     duration: SomeSeconds = 1800.0
-    """Seconds that one answer may take."""
+    """Seconds that one response may take."""
 
     head_time: SomeSeconds = 10.0
     """Seconds for the head of a request to arrive."""
@@ -81,33 +81,32 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that the body of a request may be slower than `body_rate`."""
 
     body_rate: Amount = 1024
-    """Bytes a second that a body must arrive with, once `body_time` is over; 0: any rate."""
+    """The slowest rate of a request body, in bytes per second; 0: no limit."""
 
     memory: Count = 536_870_912
-    """What requests of a worker may take in memory while they are received and answered, all
-    together. A body counts six times its size, or twelve times if it is not all ASCII: so much it
-    takes to read and translate it. A request for which there is no room gets 503, a WebSocket
-    whose message has none is closed with 1013."""
+    """Memory of all requests of a worker together, while they are received and answered. A body
+    counts as six times its size, or twelve times if it is not all ASCII: so much is needed to
+    parse and translate it. A request that does not fit gets 503; a WebSocket whose message does
+    not fit is closed with 1013."""
 
     connections: Count = 4096
     """Open connections of a worker."""
 
     connections_without_key: Count = 1024
-    """Those of them that have shown no valid key yet. When there are more, the oldest that is not
-    being answered is closed."""
+    """Those of them without a valid key so far. Above the limit, the oldest idle one is closed."""
 
     streams_per_key: Amount = 0
-    """Answers at a time for one client key; 0: any number."""
+    """Concurrent responses of one client key; 0: no limit."""
 
     stalled: SomeSeconds = 60.0
-    """Seconds that a client may read nothing while there is something for it."""
+    """Seconds that a client may read nothing while data waits for it."""
 
     buffer: Count = 262_144
-    """Bytes that wait for one client that reads slowly. When there are more, its upstream is read
-    no further until it has caught up."""
+    """Bytes that are buffered for a client that reads slowly. Above that, its upstream is not read
+    until the client has caught up."""
 
     websocket_message: Count = 33_554_432
-    """One message over a WebSocket."""
+    """One WebSocket message."""
 
     websockets_per_key: Count = 64
     """Open WebSockets of one client key."""
@@ -117,110 +116,110 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How the gateway listens, who may use it, and how it treats its clients."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Any other than loopback needs `keys`, or `--insecure`."""
+    """The address to listen on. Any address but loopback needs `keys`, or `--insecure`."""
 
     port: Port = 8787
-    """The port to listen on; 0: one that is free."""
+    """The port to listen on; 0: any free port."""
 
     workers: Workers = 1
-    """Processes that share the port."""
+    """Worker processes that share the port."""
 
     keepalive: Seconds = 15.0
-    """Seconds of silence before a client is told that the answer is still coming; 0: never."""
+    """Seconds without an event after which a client gets a keepalive; 0: never."""
 
     resume_window: Seconds = 0.0
-    """Seconds that a stored stream goes on after its client went away, to be resumed."""
+    """Seconds that a stored stream goes on after its client disconnected, to be resumed."""
 
     drain: Seconds = 30.0
-    """Seconds that open answers may go on after the server was asked to stop."""
+    """Seconds that open responses may go on after the server was asked to stop."""
 
     grace: Seconds = 1.0
-    """Seconds to wait for usage after an upstream said that it finished."""
+    """Seconds to wait for the usage after the finish reason of an upstream."""
 
     hosts: tuple[str, ...] = ()
-    """More names that the `Host` of a request may have."""
+    """Further names that the `Host` header of a request may have."""
 
     websocket: bool = True
     """Whether `/v1/responses` is served over WebSocket too."""
 
     tool_session: bool = False
-    """Every client of `/v1/responses` gets tool sessions: an answer that waits for tool outputs
-    says so, as it does for clients that ask with `include: ["required_action"]`."""
+    """Use tool sessions for every client of `/v1/responses`: a response that waits for tool outputs
+    has `required_action`, as it has for clients with `include: ["required_action"]`."""
 
     reject_lossy: bool = False
-    """Refuse requests that cannot be told to the upstream without a loss."""
+    """Refuse requests with fields that the upstream's dialect cannot express."""
 
     log: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is worth a line in the log."""
+    """The lowest level that is logged."""
 
     keys: dict[str, Secret | KeySettings] = {}
     """Client keys by name: `env:NAME`, `file:PATH`, or the key itself. None: loopback only."""
 
     limits: LimitSettings = LimitSettings()
-    """What is too much: see `[server.limits]`."""
+    """See `[server.limits]`."""
 
 
 class StoreSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where answers are kept."""
+    """Where responses are stored, and for how long."""
 
     url: str = "sqlite:///weft.db"
     """`sqlite:///PATH` or `postgresql://…`."""
 
     enabled: bool = True
-    """Whether anything is kept at all."""
+    """Whether anything is stored."""
 
     required: bool = True
-    """Whether an answer that cannot be stored is an error to its client."""
+    """Whether a response that cannot be stored is an error for its client."""
 
     persist: Literal["asked", "all"] = "asked"
-    """Which answers are kept: those that their client may ask for later (`store`; Responses that
-    do not say otherwise), or all, also of Messages and Gemini. Nobody can retrieve the others."""
+    """Which responses are stored: those that a client can retrieve (`store: true`, the default of
+    Responses), or all, including Messages and Gemini, which cannot be retrieved."""
 
     reasoning: bool = True
-    """Whether the reasoning that led to tool calls is kept for a day, for Chat Completions clients:
-    most of them do not send it back, and the upstream may insist on it."""
+    """Whether the reasoning before tool calls is stored for a day, for Chat Completions clients:
+    most of them do not send it back, and some upstreams require it."""
 
     retention: Days = 0.0
-    """Days after which an answer is removed; 0: never."""
+    """Days after which a response is removed; 0: never."""
 
     log_retention: Days = 0.0
-    """Days after which the log of an answer is removed, and with it its resumption; the answer
-    and the digest of the log stay. 0: never."""
+    """Days after which the event log of a response is removed, so that it cannot be resumed any
+    more; the response and the digest of the log stay. 0: never."""
 
     lease: LeaseSeconds = 15.0
-    """Seconds that a gateway can be silent before another on the same database ends its answers.
-    One whose process is gone, on the same machine, is found at once."""
+    """Seconds without a sign of life after which another gateway on the same database ends the
+    responses of this one. A process that died on the same machine is noticed at once."""
 
 
 class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A place that answers. Its name stands before the slash of a model's."""
+    """A server with models. Its name is the part of a model's name before the slash."""
 
     preset: str | None = None
-    """A host of the catalog (`weft config presets`): it gives dialect, base URL, quirks and the
-    variable of the key. Left out, and no `base_url`: the host with the upstream's own name."""
+    """A built-in preset (`weft config presets`), which has the dialect, base URL, quirks and the
+    variable of the key. Without it and without `base_url`: the preset of the upstream's name."""
 
     dialect: str | None = None
     """`openai-chat`, `openai-responses`, `anthropic-messages` or `gemini`."""
 
     base_url: str | None = None
-    """What the path of the dialect hangs below: `/chat/completions`, `/responses`, `/v1/messages`
-    or `/v1beta`. `demo:` is the built-in model."""
+    """The URL before `/chat/completions`, `/responses`, `/v1/messages` or `/v1beta`. `demo:` is the
+    built-in model."""
 
     api_key: Secret | None = None
-    """`env:NAME`, `file:PATH`, or the key itself. Left out: the variable of the preset, if set."""
+    """`env:NAME`, `file:PATH`, or the key itself. Default: the variable of the preset."""
 
     quirks: str | dict[str, object] | None = None
-    """The accent of the host: the name of a preset, or a table of the dialect's quirks, which
-    changes those of the preset."""
+    """The name of a preset whose quirks to use, or a table of the dialect's quirks, which overrides
+    those of the preset."""
 
     headers: dict[str, str] = {}
-    """More header fields for every request. A value may be `env:NAME` or `file:PATH`."""
+    """Further headers of every request. A value may be `env:NAME` or `file:PATH`."""
 
     timeouts: Timeouts = Timeouts()
     """See `[upstreams.NAME.timeouts]`."""
 
     concurrency: Count | None = None
-    """Answers at a time; left out: any number."""
+    """Concurrent requests; without it, any number."""
 
     tls: Tls = Tls()
     """See `[upstreams.NAME.tls]`."""
@@ -232,22 +231,22 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """See `[upstreams.NAME.breaker]`."""
 
     models: tuple[str, ...] = ()
-    """Models to list. Others may be asked for all the same."""
+    """Models to list. Others can be used, too."""
 
     betas: tuple[str, ...] | None = None
-    """The `anthropic-beta` flags of clients that are passed on; left out: all of them."""
+    """The `anthropic-beta` flags of clients that are passed on; without it, all of them."""
 
 
 class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """All of weft.toml."""
+    """The whole file."""
 
     server: ServerSettings = ServerSettings()
     store: StoreSettings = StoreSettings()
     upstreams: dict[str, UpstreamSettings] = {}
-    """None at all: the demo upstream, under the name `demo`."""
+    """Without any: the demo upstream, with the name `demo`."""
 
     models: dict[str, str | tuple[str, ...]] = {}
-    """Aliases: a name for `<upstream>/<model>`, or for several, tried in that order."""
+    """Aliases: names for `<upstream>/<model>`, or for several, which are tried in order."""
 
     agents: dict[str, object] = {}
     """Not used yet."""
@@ -265,7 +264,7 @@ FIELD_RANGES: dict[type, dict[str, object]] = {
     GeminiQuirks: {"most_thinking": Count},
     Markup: {"begin": Word, "end": Word},
 }
-"""The ranges of what is declared elsewhere, without them."""
+"""The ranges of fields that are declared elsewhere."""
 
 NAMED_VALUES: dict[object, dict[str, object]] = {Markup: {"tags": TAGS, "tokens": TOKENS}}
-"""Tables that have a name, which can be written in their place."""
+"""Names that can be written in place of a table."""

@@ -1,4 +1,4 @@
-"""The upstreams of the settings become places: presets, quirks and secrets are resolved."""
+"""Builds the configuration of each upstream: presets, quirks and secrets are resolved."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from weft.gateway.settings.schema import UpstreamSettings
 from weft.gateway.settings.secrets import SecretResolver
 from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
 from weft.scrub import MARK, Secret
-from weft.upstream.base import Tls, UpstreamConfig
+from weft.upstream.base import UpstreamConfig
 from weft.upstream.catalog import HOSTS, AnyQuirks, Host
 from weft.upstream.demo import MODELS
 
@@ -24,7 +24,7 @@ UPSTREAM_DIALECTS: dict[str, str] = {
     if dialect.request is not None
     for name in (dialect.name, *dialect.aliases)
 }
-"""The dialects that an upstream can be asked in, by all their names."""
+"""The dialects that an upstream can have, by all their names."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -37,202 +37,199 @@ RESERVED_HEADERS = frozenset(
         *("trailer", "transfer-encoding"),
     )
 )
-"""Header fields that are not the settings' to choose: each is a key, or says how to read."""
+"""Headers that the settings cannot set: they hold keys, or belong to the connection."""
 
 
 class _Headers(dict[str, str]):
-    """Header fields. They are not printed: a value may be a secret."""
+    """Headers that are not printed: a value may be a secret."""
 
     def __repr__(self) -> str:
         return MARK if self else "{}"
 
 
-class UpstreamBuilder:
-    """Makes a place of every upstream that can be one."""
+def build_upstreams(
+    upstreams: Mapping[str, UpstreamSettings],
+    secrets: SecretResolver,
+    folder: Path,
+    problems: Problems,
+) -> tuple[UpstreamConfig, ...]:
+    """Returns the valid upstreams, in order; the demo upstream if none is set."""
+    chosen = upstreams or {"demo": UpstreamSettings()}
+    found = [
+        _UpstreamBuilder(name, settings, secrets, folder, problems).build()
+        for name, settings in chosen.items()
+    ]
+    return tuple(one for one in found if one is not None)
 
-    def __init__(self, secrets: SecretResolver, folder: Path, problems: Problems) -> None:
+
+class _UpstreamBuilder:
+    """Builds one upstream, and reports its problems."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: UpstreamSettings,
+        secrets: SecretResolver,
+        folder: Path,
+        problems: Problems,
+    ) -> None:
+        self._name = name
+        self._key: Key = ("upstreams", name)
+        self._settings = settings
         self._secrets = secrets
         self._folder = folder
         self._problems = problems
+        self._preset = self._find_preset()
 
-    def build(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[UpstreamConfig, ...]:
-        """Returns the places, in their order. None at all: the demo alone."""
-        chosen = upstreams or {"demo": UpstreamSettings()}
-        found = [self._build(name, one) for name, one in chosen.items()]
-        return tuple(place for place in found if place is not None)
-
-    def _build(self, name: str, told: UpstreamSettings) -> UpstreamConfig | None:
-        key = ("upstreams", name)
-        if not _NAME.fullmatch(name):
-            self._problems.add(key, "a name has small letters, digits, '.', '_' and '-' only")
-        host = self._host(name, told, key)
-        dialect = self._dialect(told, host, (*key, "dialect"))
-        address = self._address(told, host, (*key, "base_url"))
-        secret = self._key(told, host, (*key, "api_key"))
-        place = UpstreamConfig(
-            name=name,
+    def build(self) -> UpstreamConfig | None:
+        """Returns None if it has no dialect or no address."""
+        settings, key = self._settings, self._key
+        if not _NAME.fullmatch(self._name):
+            self._add("a name may contain only lower-case letters, digits, '.', '_' and '-'")
+        dialect, address = self._dialect(), self._address()
+        for model in settings.models:
+            if not model or not model.isprintable() or settings.models.count(model) > 1:
+                self._add(f"{model!r} is not a model name, or is listed twice", "models")
+                break
+        is_demo = address is not None and address.origin == "demo"
+        config = UpstreamConfig(
+            name=self._name,
             dialect=dialect or "",
             base_url=address.url if address else "",
-            key=secret,
-            quirks=self._quirks(told.quirks, host, dialect, (*key, "quirks")),
-            headers=self._headers(told.headers, (*key, "headers")),
-            timeouts=told.timeouts,
-            concurrency=told.concurrency,
-            tls=self._tls(told.tls, (*key, "tls")),
-            retry=told.retry,
-            breaker=told.breaker,
-            models=self._models(told.models, (*key, "models")) or _default_models(address),
-            betas=told.betas,
+            key=self._api_key(),
+            quirks=self._quirks(dialect),
+            headers=self._headers(),
+            timeouts=settings.timeouts,
+            concurrency=settings.concurrency,
+            tls=replace(
+                settings.tls,
+                ca=self._file(settings.tls.ca, "ca"),
+                certificate=self._file(settings.tls.certificate, "certificate"),
+            ),
+            retry=settings.retry,
+            breaker=settings.breaker,
+            models=settings.models or (tuple(MODELS) if is_demo else ()),
+            betas=settings.betas,
             origin=address.origin if address else "",
         )
-        if not self._problems.has_any(key):
-            self._check_complete(place, host, key)
+        if not self._problems.has_any(key) and not config.base_url:
+            self._add(f"base_url is missing: {self._missing_url_hint()}")
+        elif not self._problems.has_any(key) and not config.dialect:
+            self._add(f"dialect is missing; expected one of {', '.join(UPSTREAM_DIALECTS)}")
         if address is not None:
-            self._add_warnings(place, address, key)
-        return place if place.dialect and place.base_url else None
+            self._warn(config, address)
+        return config if config.dialect and config.base_url else None
 
-    def _host(self, name: str, told: UpstreamSettings, key: Key) -> Host | None:
-        """The preset; that of the upstream's own name if nothing says where it is."""
-        if told.preset is None:
-            return HOSTS.get(name) if told.base_url is None else None
-        if told.preset not in HOSTS:
-            self._problems.add((*key, "preset"), unknown_name("preset", told.preset, HOSTS))
-        return HOSTS.get(told.preset)
+    def _add(self, message: str, *names: str) -> None:
+        self._problems.add((*self._key, *names), message)
 
-    def _dialect(self, told: UpstreamSettings, host: Host | None, key: Key) -> str | None:
-        if told.dialect is None:
-            return host.dialect if host else None
-        found = UPSTREAM_DIALECTS.get(told.dialect)
+    def _find_preset(self) -> Host | None:
+        """The preset; without one and without `base_url`, that of the upstream's own name."""
+        name = self._settings.preset
+        if name is None:
+            return HOSTS.get(self._name) if self._settings.base_url is None else None
+        if name not in HOSTS:
+            self._add(unknown_name("preset", name, HOSTS), "preset")
+        return HOSTS.get(name)
+
+    def _dialect(self) -> str | None:
+        preset, name = self._preset, self._settings.dialect
+        if name is None:
+            return preset.dialect if preset else None
+        found = UPSTREAM_DIALECTS.get(name)
         if found is None:
-            self._problems.add(key, unknown_name("dialect", told.dialect, UPSTREAM_DIALECTS))
-        elif host and told.base_url is None and not _serves(host, found):
-            message = f"the preset {host.name} is asked in {host.dialect}; {found} needs a base_url"
-            self._problems.add(key, message)
+            self._add(unknown_name("dialect", name, UPSTREAM_DIALECTS), "dialect")
+        elif preset and self._settings.base_url is None:
+            serves = preset.base_url in DEMO or http_of(preset.dialect).base == http_of(found).base
+            if not serves:
+                message = f"the preset {preset.name} is for {preset.dialect}"
+                self._add(f"{message}; {found} needs a base_url", "dialect")
         return found
 
-    def _address(self, told: UpstreamSettings, host: Host | None, key: Key) -> BaseUrl | None:
-        text = host.base_url if told.base_url is None and host else told.base_url
-        if text is None:
-            return None
+    def _address(self) -> BaseUrl | None:
+        text = self._settings.base_url
+        if text is None and self._preset:
+            text = self._preset.base_url
         try:
-            return parse_base_url(text)
+            return None if text is None else parse_base_url(text)
         except ValueError as problem:
-            self._problems.add(key, str(problem))
+            self._add(str(problem), "base_url")
             return None
 
-    def _key(self, told: UpstreamSettings, host: Host | None, key: Key) -> Secret | None:
-        if told.api_key is not None:
-            return self._secrets.resolve(told.api_key, key)
-        if host is None:
+    def _missing_url_hint(self) -> str:
+        if self._preset is not None:
+            return f"the preset {self._preset.name} has none"
+        near = closest(self._name, HOSTS)
+        hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
+        return f"no preset has this name; {hint}"
+
+    def _api_key(self) -> Secret | None:
+        key, preset = (*self._key, "api_key"), self._preset
+        if self._settings.api_key is not None:
+            return self._secrets.resolve(self._settings.api_key, key)
+        if preset is None:
             return None
-        found = self._secrets.from_variable(host.variable, key)
-        if found is None and host.needs_key and not told.headers:
-            hint = f": {host.variable} is not set" if host.variable else ""
-            self._problems.warn(key, f"this host wants a key, and there is none{hint}")
+        found = self._secrets.from_variable(preset.variable, key)
+        if found is None and preset.needs_key and not self._settings.headers:
+            hint = f": {preset.variable} is not set" if preset.variable else ""
+            self._problems.warn(key, f"this host needs an API key{hint}")
         return found
 
-    def _quirks(
-        self, told: str | dict[str, object] | None, host: Host | None, dialect: str | None, key: Key
-    ) -> AnyQuirks | None:
-        own = host.quirks if host and host.dialect == dialect else None
-        if told is None or dialect is None:
+    def _quirks(self, dialect: str | None) -> AnyQuirks | None:
+        given, preset = self._settings.quirks, self._preset
+        own = preset.quirks if preset and preset.dialect == dialect else None
+        if given is None or dialect is None:
             return own
-        if isinstance(told, str):
-            return self._preset_quirks(told, dialect, key)
-        kind = cast("type[AnyQuirks]", DIALECTS[dialect].quirks)
-        given = TableReader(self._problems).fields(told, kind, key)
-        checked = cast("dict[str, Any]", given)  # by the types of these very fields
-        return replace(own or kind(), **checked)
-
-    def _preset_quirks(self, name: str, dialect: str, key: Key) -> AnyQuirks | None:
-        host = HOSTS.get(name)
-        if host is None:
-            self._problems.add(key, unknown_name("preset", name, HOSTS))
-        elif host.dialect != dialect:
-            self._problems.add(key, f"the quirks of {name} are for {host.dialect}, not {dialect}")
-        else:
-            return host.quirks
+        if isinstance(given, dict):
+            kind = cast("type[AnyQuirks]", DIALECTS[dialect].quirks)
+            fields = TableReader(self._problems).fields(given, kind, (*self._key, "quirks"))
+            checked = cast("dict[str, Any]", fields)  # by the types of these very fields
+            return replace(own or kind(), **checked)
+        named = HOSTS.get(given)
+        if named is not None and named.dialect == dialect:
+            return named.quirks
+        problem = unknown_name("preset", given, HOSTS)
+        if named is not None:
+            problem = f"the quirks of {given} are for {named.dialect}, not {dialect}"
+        self._add(problem, "quirks")
         return None
 
-    def _headers(self, told: Mapping[str, str], key: Key) -> dict[str, str]:
+    def _headers(self) -> dict[str, str]:
         found = _Headers()
-        for name, value in told.items():
-            where = (*key, name)
+        for name, value in self._settings.headers.items():
             if not _HEADER.fullmatch(name):
-                self._problems.add(where, "no header has such a name")
+                self._add("invalid header name", "headers", name)
             elif name.lower() in RESERVED_HEADERS:
-                self._problems.add(where, "this header is not for the settings to choose")
+                self._add("this header is reserved", "headers", name)
             elif name.lower() in found:
-                self._problems.add(where, "is there twice; the case of the letters does not count")
+                self._add("duplicate header (names are case-insensitive)", "headers", name)
+            elif value.startswith(("env:", "file:")):
+                secret = self._secrets.resolve(Secret(value), (*self._key, "headers", name))
+                found[name.lower()] = secret.reveal() if secret else ""
             else:
-                found[name.lower()] = self._header(value, where)
+                found[name.lower()] = value
+                if not _HEADER_VALUE.fullmatch(value):
+                    expected = "expected visible ASCII characters, blanks only inside"
+                    self._add(f"invalid header value; {expected}", "headers", name)
         return found
 
-    def _header(self, value: str, key: Key) -> str:
-        if value.startswith(("env:", "file:")):
-            secret = self._secrets.resolve(Secret(value), key)
-            return secret.reveal() if secret else ""
-        if not _HEADER_VALUE.fullmatch(value):
-            self._problems.add(
-                key, "a header's value has visible letters of ASCII, and blanks inside"
-            )
-        return value
-
-    def _tls(self, told: Tls, key: Key) -> Tls:
-        return replace(
-            told,
-            ca=self._file(told.ca, (*key, "ca")),
-            certificate=self._file(told.certificate, (*key, "certificate")),
-        )
-
-    def _file(self, name: str | None, key: Key) -> str | None:
-        """A file, named from the folder of the settings."""
+    def _file(self, name: str | None, setting: str) -> str | None:
+        """The path of a file of `[tls]`, relative to the folder of the settings."""
         if name is None:
             return None
         path = self._folder / Path(name).expanduser()
         if not path.is_file():
-            self._problems.add(key, f"there is no file {path}")
+            self._add(f"no such file: {path}", "tls", setting)
         return str(path)
 
-    def _models(self, told: tuple[str, ...], key: Key) -> tuple[str, ...]:
-        for model in told:
-            if not model or not model.isprintable() or told.count(model) > 1:
-                self._problems.add(key, f"{model!r} is no name of a model, or is there twice")
-                break
-        return told
-
-    def _check_complete(self, place: UpstreamConfig, host: Host | None, key: Key) -> None:
-        """Nothing else is wrong: is everything there?"""
-        if not place.base_url:
-            self._problems.add(key, f"base_url is missing: {_missing_url_hint(place.name, host)}")
-        elif not place.dialect:
-            self._problems.add(key, f"dialect is missing; there are {', '.join(UPSTREAM_DIALECTS)}")
-
-    def _add_warnings(self, place: UpstreamConfig, address: BaseUrl, key: Key) -> None:
-        where = (*key, "base_url")
-        for tail in http_of(place.dialect).tails if place.dialect else ():
-            if address.url.endswith(tail):
-                self._problems.warn(where, f"ends with {tail}, which is added anyhow")
-                break
-        if address.exposed and place.key is not None:
-            self._problems.warn(where, "the key can be read on the way: http, not https")
-        if not place.tls.verify:
-            self._problems.warn((*key, "tls"), "verify is off: anybody can pretend to be this host")
-
-
-def _serves(host: Host, dialect: str) -> bool:
-    """Whether the address of a host does for a dialect too."""
-    return host.base_url in DEMO or http_of(host.dialect).base == http_of(dialect).base
-
-
-def _missing_url_hint(name: str, host: Host | None) -> str:
-    if host is not None:
-        return f"the preset {host.name} has none"
-    near = closest(name, HOSTS)
-    hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
-    return f"there is no preset of this name; {hint}"
-
-
-def _default_models(address: BaseUrl | None) -> tuple[str, ...]:
-    """The models of an upstream that names none: only those of the demo are known."""
-    return tuple(MODELS) if address is not None and address.origin == "demo" else ()
+    def _warn(self, config: UpstreamConfig, address: BaseUrl) -> None:
+        where = (*self._key, "base_url")
+        tails = http_of(config.dialect).tails if config.dialect else ()
+        tail = next((one for one in tails if address.url.endswith(one)), None)
+        if tail is not None:
+            self._problems.warn(where, f"ends with {tail}, which is added automatically")
+        if address.exposed and config.key is not None:
+            self._problems.warn(where, "the API key is sent unencrypted: http, not https")
+        if not config.tls.verify:
+            message = "verify is off: the identity of the host is not checked"
+            self._problems.warn((*self._key, "tls"), message)

@@ -1,4 +1,4 @@
-"""Base URLs: what may be one, and whose it is."""
+"""Base URLs of upstreams."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 DEMO = ("demo:", "demo:fast")
-"""The built-in model; the second one does not take its time."""
+"""The built-in model; the second one answers without delays."""
 
 _PORTS = {"http": 80, "https": 443}
 _LEGAL = re.compile(r"[\x21-\x7e]+")
@@ -15,37 +15,39 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
 
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
-    """A base URL that can be used, without a slash at its end."""
+    """A valid base URL, without a slash at its end."""
 
     url: str
     origin: str
-    """The host, with its port if that is not the usual one."""
+    """The host, with its port unless that is the default."""
 
     exposed: bool = False
-    """What is sent can be read on the way: no TLS, and another machine."""
+    """Requests are sent to another machine without TLS."""
 
 
 def parse_base_url(text: str) -> BaseUrl:
-    """Returns the address; raises ValueError with what is wrong. The text itself is not told,
-    for it may hold a password."""
+    """Returns the base URL. Raises ValueError with a message that does not quote the text, which
+    may contain a password."""
     if text in DEMO:
         return BaseUrl(text, "demo")
     if not _LEGAL.fullmatch(text):
-        raise ValueError("an address has no blanks and no letters outside ASCII")
+        raise ValueError("a URL must not contain blanks or non-ASCII characters")
     parts = urlsplit(text)  # raises ValueError itself where brackets do not match
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError("expected http://… or https://… with a host, or demo:")
     if "@" in parts.netloc:
-        raise ValueError("a name or password in the address is not used; see api_key and headers")
+        raise ValueError(
+            "a user name or password in the URL is not supported; use api_key or headers"
+        )
     if "?" in text or "#" in text:
-        raise ValueError("an address ends with its path: no query, no fragment")
+        raise ValueError("a base URL must not have a query or fragment")
     if not _PATH.fullmatch(parts.path) or "\\" in text:
-        raise ValueError("the path has characters that need to be escaped")
+        raise ValueError("the path has characters that must be escaped")
     if any(part in (".", "..") for part in parts.path.split("/")):
-        raise ValueError("the path must not go up or stay: no . and no ..")
+        raise ValueError("the path must not contain . or .. segments")
     port = parts.port  # raises ValueError itself
     if port == 0:
-        raise ValueError("there is no port 0 to connect to")
+        raise ValueError("port 0 is not valid")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = host if port in (None, _PORTS[parts.scheme]) else f"{host}:{port}"
     url = f"{parts.scheme}://{origin}{parts.path.rstrip('/')}"
@@ -53,7 +55,7 @@ def parse_base_url(text: str) -> BaseUrl:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host can only be this machine."""
+    """Whether a host is always this machine."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What `[server]` and `[store]` say beyond the types of their values."""
+"""Checks of `[server]` and `[store]` beyond the types of their values."""
 
 import re
 from ipaddress import ip_address
@@ -16,12 +16,16 @@ _STORE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 
 
 def validate_server(server: ServerSettings, problems: Problems) -> ServerSettings:
-    """Returns the server with the names of its hosts in small letters, as they are compared."""
+    """Returns the settings with the names of hosts in lower case, as they are compared."""
     if not _is_address(server.host):
-        problems.add(("server", "host"), "expected an address or a name, without scheme and port")
+        problems.add(
+            ("server", "host"), "expected an IP address or host name, without scheme and port"
+        )
     hosts = tuple(name.lower() for name in server.hosts)
     if not all(map(_SERVED_NAME.fullmatch, hosts)):
-        problems.add(("server", "hosts"), "expected names, each with a port or without, no scheme")
+        problems.add(
+            ("server", "hosts"), "expected host names, with or without a port, and no scheme"
+        )
     return replace(server, host=server.host.strip("[]"), hosts=hosts)
 
 

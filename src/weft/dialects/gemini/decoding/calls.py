@@ -114,7 +114,7 @@ class GeminiCallDecoder:
         out: list[Part] = []
         if self._open is not None and not clean:
             # capture: arguments-value-by-value-cut-by-the-limit
-            self._open.args.problem = "the answer was truncated"
+            self._open.args.problem = "the response was truncated"
         self._end(out)
         return out
 

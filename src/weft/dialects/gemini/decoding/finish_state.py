@@ -37,7 +37,7 @@ class FinishState:
 
     @property
     def clean(self) -> bool:
-        """Whether the answer is complete."""
+        """Whether the response is complete."""
         return self.reason is not None and parse_finish_reason(self.reason) == "stop"
 
     def error(self) -> ErrorPart | None:

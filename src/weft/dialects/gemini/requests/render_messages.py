@@ -113,8 +113,12 @@ class PartRenderer:
                 part = self._function_call(path, content)
             case ResultContent():
                 part = self._function_response(path, content, role)
+            case OpaqueContent(origin=origin) if origin in self._origins:
+                part = content.raw
             case _:
-                part = self._opaque(path, content, role)
+                ours = role == "assistant"
+                report_unsupported_item(content, path, self._losses, NAME, ours=ours)
+                part = None
         return [] if part is None else [part]
 
     def _encode(self, part: wire.GeminiPart, extra: Json, path: str) -> Raw:
@@ -302,12 +306,6 @@ class PartRenderer:
                 located = LocatedContent(f"{path}.content[{index}]", part)
                 parts += self._render_content(located, "user")
         return parts
-
-    def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
-        if content.origin in self._origins:
-            return content.raw
-        report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
-        return None
 
 
 def move_instructions(conversation: list[Turn], losses: Losses) -> list[Turn]:

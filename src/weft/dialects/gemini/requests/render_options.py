@@ -39,7 +39,7 @@ def render_config(
     """Returns the generationConfig; None if nothing in it was requested."""
     config = common_config(request, quirks, losses)
     if unsupported_stops(request):
-        losses.adapted("stop", f"more than {_MAX_STOPS}: Weft itself cuts the answer at them")
+        losses.adapted("stop", f"more than {_MAX_STOPS}: Weft itself cuts the response at them")
         config.stop_sequences = None
     if request.reasoning is not None:
         config.thinking_config = _render_thinking(request.reasoning, quirks, losses)

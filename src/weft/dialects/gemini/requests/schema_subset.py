@@ -31,7 +31,7 @@ _ANNOTATIONS = frozenset(
         "writeOnly",
     }
 )
-"""Left out: they do not restrict the answer."""
+"""Left out: they do not restrict the response."""
 
 _SHARED = frozenset(
     {
@@ -107,7 +107,7 @@ def _convert_each(raw: Raw, convert: Callable[[Raw, str], Raw], path: str) -> Ra
     if named is not None:
         return _encode({key: convert(one, f"{path}.{key}") for key, one in named.items()})
     if listed is not None:
-        return _encode([convert(one, f"{path}[{place}]") for place, one in enumerate(listed)])
+        return _encode([convert(one, f"{path}[{index}]") for index, one in enumerate(listed)])
     return raw
 
 
@@ -190,7 +190,7 @@ class SubsetRenderer:
             elif key in _SHARED:
                 found[key] = value
             elif key in _ANNOTATIONS:
-                self._losses.adapted(where, "left out: it does not restrict the answer")
+                self._losses.adapted(where, "left out: it does not restrict the response")
             elif key in _UNSUPPORTED:
                 self._losses.refused(where, f"{key} is not available on {NAME}; remove it")
             else:

@@ -235,7 +235,7 @@ class ValidatedCalls:
 
     def finish(self, *, thought: bool) -> None:
         if self._open is not None:
-            detail = f"the answer ended inside the call of {shown(self._open)}; expected its end"
+            detail = f"the response ended inside the call of {shown(self._open)}; expected its end"
             self._report("call-open", detail)
         if thought and self._unsigned is not None:
             detail = f"the call of {shown(self._unsigned)}, the first; expected a thoughtSignature"

@@ -68,6 +68,7 @@ def _known_approvals(state: DecoderState) -> dict[str, str]:
 def _extra(raw: Raw, *mapped: str) -> Json:
     """Returns the fields that the parts do not hold, and whether `approval_request_id` was null."""
     remaining = remaining_fields(raw, (*_MAPPED_FIELDS, *mapped))
+    # capture: remote-tools
     if remaining.get("approval_request_id") != wire.NULL:
         remaining.pop("approval_request_id", None)
     return item_extra(remaining)

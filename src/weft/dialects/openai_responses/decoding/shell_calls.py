@@ -49,6 +49,7 @@ def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 
 def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     pending = PendingShellCall(item, _call(state, item, wire_item, raw, "shell"), wire_item)
+    # capture: shells
     if wire.present_fields(environment=wire_item.environment):
         _complete_call(state, pending, is_container(state.salvage, wire_item.environment))
     elif (tools := state.declared_tools()) and tools.shell_in_container is not None:

@@ -209,7 +209,8 @@ class DecoderState:
             # capture: body, done-without-added
             if call.params and not streamed:
                 self.out.append(ToolParamsDelta(item.call_id, call.params))
-        self.end_params(item, call.params)
+        # capture: arguments-only-at-the-end
+        self.end_params(item, call.params)  # the guard emits what the deltas lack
         self.emit_call(item, call)
 
     def complete_named_call(

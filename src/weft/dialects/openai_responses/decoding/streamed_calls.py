@@ -157,6 +157,7 @@ def _patch_added(
     if operation.type in _OPERATIONS_WITH_DIFF and operation.path:
         _announce(state, item, call, f'{prefix},"diff":"', wire_item)
         _add_text(state, item, operation.diff or "")
+    # capture: patches
     elif operation.type == "delete_file" and operation.path:
         state.announce(item, call, wire_item)
         item.call = _replace(call, id=item.call_id, params=f"{prefix}}}}}")
