@@ -119,7 +119,8 @@ def main() -> None:
         ("text", streams.text(50_000, 40), 50_000 * 40),
         ("arguments", streams.arguments(50_000), 50_000 * 20),
     ):
-        verdicts.say(f"peak memory / {what}", peak(streams.reads(events)) / size, 3)
+        # Writing long strings in slices, so that others get their turns, is one copy more.
+        verdicts.say(f"peak memory / {what}", peak(streams.reads(events)) / size, 4.5, 3)
     between(verdicts)
     sys.exit(verdicts.failed)
 
