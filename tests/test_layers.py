@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "weft"
 LAYERS: dict[str, tuple[str, ...]] = {
     "errors": ("weft.errors",),
     "L0 values": (
+        "weft.dialect_names",
         "weft.parts",
         "weft.request",
         "weft.findings",
@@ -664,7 +665,7 @@ KNOWING = {
     "upstream/catalog.py": "presets",
     "upstream/demo/*.py": "the built-in model",
     "gateway/apis.py": "the APIs that the gateway serves",
-    "cli/commands.py": "options and help, which import no codec",
+    "dialect_names.py": "the names, as a type",
     "cli/demo.py": "an example",
 }
 

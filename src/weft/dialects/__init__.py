@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from weft.dialect_names import DialectName
 from weft.dialects.ai_sdk.dialect import AI_SDK
 from weft.dialects.anthropic_messages.dialect import ANTHROPIC_MESSAGES
-from weft.dialects.base import Dialect, DialectName, HttpApi
+from weft.dialects.base import Dialect, HttpApi
 from weft.dialects.gemini.dialect import GENERATE_CONTENT
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.dialects.openai_responses.dialect import OPENAI_RESPONSES
