@@ -217,8 +217,8 @@ class Dialect:
     http: HttpApi | None = None
     """The HTTP API; None: streams only."""
 
-    quirks: type[Quirks] | None = None
-    """The class of its quirks."""
+    quirks: type[Quirks] = Quirks
+    """The class of its quirks; the base class has none."""
 
     validator: Callable[[Findings], Validator] | None = None
     """Makes what checks one response by the rules of `rules.toml`."""
