@@ -12,7 +12,15 @@ from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.dialects.openai_responses.dialect import OPENAI_RESPONSES
 from weft.errors import ArgumentTypeError, InternalError, UnknownDialect
 
-__all__ = ["DIALECTS", "Dialect", "DialectName", "dialect_named", "dialect_of", "http_of"]
+__all__ = [
+    "DIALECTS",
+    "KEY_HEADERS",
+    "Dialect",
+    "DialectName",
+    "dialect_named",
+    "dialect_of",
+    "http_of",
+]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -22,6 +30,12 @@ DIALECTS: dict[str, Dialect] = {
 _ALIASES: dict[str, Dialect] = {
     alias: dialect for dialect in DIALECTS.values() for alias in dialect.aliases
 }
+
+
+KEY_HEADERS: dict[str, str] = dict(
+    dialect.http.key for dialect in DIALECTS.values() if dialect.http is not None
+)
+"""The headers in which requests have their API key, each with what is before the key."""
 
 
 def dialect_named(name: str) -> Dialect:

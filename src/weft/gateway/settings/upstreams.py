@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from weft.context import Quirks
-from weft.dialects import DIALECTS, http_of
+from weft.dialects import DIALECTS, KEY_HEADERS, http_of
 from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, closest, unknown_name
 from weft.gateway.settings.reader import TableReader
@@ -32,7 +32,8 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
 RESERVED_HEADERS = frozenset(
     (
-        *("authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"),
+        *KEY_HEADERS,
+        *("cookie", "proxy-authorization"),
         *("connection", "expect", "host", "keep-alive", "proxy-connection", "te", "upgrade"),
         *("accept-encoding", "content-encoding", "content-length", "content-type"),
         *("trailer", "transfer-encoding"),
