@@ -114,3 +114,8 @@ def test_every_dialect_is_read_so(dialect: DialectName) -> None:
     calls = [(call.name, json.loads(call.params)) for call in decoder.response.tool_calls]
     assert calls == [("look", {"at": 1.5}), ("read", {})]
     assert decoder.response.finish_reason == "tool-calls"
+
+
+def test_a_call_that_was_not_announced_and_wraps_nothing_is_kept() -> None:
+    call = ToolCall("c", "parallel", '{"tool_uses":[]}')
+    assert read(call) == ([call], ["parallel-wrapper"])

@@ -30,7 +30,7 @@ from weft.gateway.stored_responses import (
     StoredResponseEndpoint,
 )
 from weft.gateway.token_counting import CountTokens, InputTokens
-from weft.gateway.tool_outputs import SubmitToolOutputs
+from weft.gateway.tool_outputs import ToolOutputsEndpoint
 from weft.relay.routing import Routing
 
 POST = ["POST"]
@@ -96,7 +96,7 @@ def _stored_routes(gateway: GatewayContext, sessions: Sessions) -> list[BaseRout
     conversation = "/v1/conversations/{id}"
     get_or_delete, any_method = [*GET, "DELETE"], [*GET, *POST, "DELETE"]
     retrieve = StoredResponseEndpoint(sessions, gateway.keepalive)
-    submit = SubmitToolOutputs(gateway, sessions)
+    submit = ToolOutputsEndpoint(gateway, sessions)
     item = ConversationItem(gateway, sessions)
     return [
         Route(response, retrieve, methods=get_or_delete),

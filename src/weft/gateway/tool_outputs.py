@@ -213,7 +213,7 @@ def _forces(choice: Json) -> bool:
     return found.type != "allowed_tools" or found.mode == "required"
 
 
-class SubmitToolOutputs(ResponsesEndpoint):
+class ToolOutputsEndpoint(ResponsesEndpoint):
     """Accepts the tool outputs of one response."""
 
     def __init__(self, gateway: GatewayContext, sessions: Sessions) -> None:
@@ -221,7 +221,12 @@ class SubmitToolOutputs(ResponsesEndpoint):
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         submission = await for_body(body, decode_body, _submission, body)
-        first, stream = await self._find_response(scope), bool(submission.stream)
+        id, stream = scope["path_params"]["id"], bool(submission.stream)
+        first = await self._sessions.store.owned(scope["weft.caller"], id)
+        if first is None or not first.visible or first.dialect != RESPONSES:
+            raise not_found("Response", id)
+        if first.status in RUNNING:
+            raise RequestFailed(new_error("conflict", f"{id} is still {first.status}"))
 
         def build() -> bytes:
             items = PendingCalls(first).items_for(submission.tool_outputs)
@@ -231,17 +236,8 @@ class SubmitToolOutputs(ResponsesEndpoint):
         request = await for_body(largest, build)
         incoming = self._build_request(scope, request, first.model, stream)
         preamble = await for_body(request, parse_preamble, request)
-        recalled = await self._sessions.with_history(incoming, preamble)
-        return replace(recalled, previous=first.id)
-
-    async def _find_response(self, scope: Scope) -> Entry:
-        id = scope["path_params"]["id"]
-        entry = await self._sessions.store.owned(scope["weft.caller"], id)
-        if entry is None or not entry.visible or entry.dialect != RESPONSES:
-            raise not_found("Response", id)
-        if entry.status in RUNNING:
-            raise RequestFailed(new_error("conflict", f"{id} is still {entry.status}"))
-        return entry
+        continued = await self._sessions.with_history(incoming, preamble)
+        return replace(continued, previous=first.id)
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)

@@ -225,30 +225,28 @@ class Supervisor:
         threading.Thread(target=_watch_parent, args=(self._parent_read,), daemon=True).start()
 
     def _reap(self) -> None:
+        """Handles the workers that have ended."""
         for slot in self._slots:
-            if slot.pid is not None:
-                pid, status = os.waitpid(slot.pid, os.WNOHANG)
-                if pid:
-                    self._ended(slot, os.waitstatus_to_exitcode(status))
-
-    def _ended(self, slot: WorkerSlot, code: int) -> None:
-        pid, slot.pid = slot.pid, None
-        if slot.ready_pipe is not None:
-            os.close(slot.ready_pipe)
-            slot.ready_pipe = None
-        if self._stopping:
-            self._code = self._code or max(code, 0)
-        elif self._ready is not None and code > 0:
-            log.error("worker %d did not start (exit code %d)", pid, code)
-            self._code = code
-            self._stop()
-        else:
-            now = time.monotonic()
-            is_crash_loop = now - slot.started < CRASH_LOOP
-            longer = min(max(2 * slot.delay, MIN_RESTART_DELAY), MAX_RESTART_DELAY)
-            slot.delay = longer if is_crash_loop else MIN_RESTART_DELAY
-            slot.start_at = now + slot.delay
-            log.error("worker %d ended (exit code %d); restart in %g s", pid, code, slot.delay)
+            pid, status = (0, 0) if slot.pid is None else os.waitpid(slot.pid, os.WNOHANG)
+            if not pid:
+                continue
+            code, slot.pid = os.waitstatus_to_exitcode(status), None
+            if slot.ready_pipe is not None:
+                os.close(slot.ready_pipe)
+                slot.ready_pipe = None
+            if self._stopping:
+                self._code = self._code or max(code, 0)
+            elif self._ready is not None and code > 0:
+                log.error("worker %d did not start (exit code %d)", pid, code)
+                self._code = code
+                self._stop()
+            else:
+                now = time.monotonic()
+                is_crash_loop = now - slot.started < CRASH_LOOP
+                longer = min(max(2 * slot.delay, MIN_RESTART_DELAY), MAX_RESTART_DELAY)
+                slot.delay = longer if is_crash_loop else MIN_RESTART_DELAY
+                slot.start_at = now + slot.delay
+                log.error("worker %d ended (exit code %d); restart in %g s", pid, code, slot.delay)
 
 
 def _watch_parent(pipe: int) -> None:
