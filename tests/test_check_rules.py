@@ -172,6 +172,11 @@ def test_a_rule_has_a_name_of_lower_case_words_and_says_everything_in_sentences(
         assert rule.example.strip()
 
 
+def test_what_is_not_a_wire_has_no_rules() -> None:
+    """So a dialect whose row has no validator needs no `rules.toml`."""
+    assert rules_of("no-such-wire") == {}
+
+
 REPORTS = re.compile(r"_?(report|broken|once|note)\w*")
 """The methods of validators that report a broken rule, whose name comes first."""
 

@@ -15,7 +15,7 @@ from weft.cli.commands import DIALECTS, EXTRAS
 SOURCE = Path(weft.__file__).parents[1]
 HELPS = [[], *([one] for one in (*COMMANDS, "serve", "verify", "config"))]
 HELPS += [["config", "check"], ["config", "presets"]]
-LIGHT = {"weft", "weft.cli", "weft.cli.main", "weft.cli.commands"}
+LIGHT = {"weft", "weft.dialect_names", "weft.cli", "weft.cli.main", "weft.cli.commands"}
 HEAVY = {*EXTRAS, "msgspec", "asyncio", "sqlite3"}
 
 IMPORTED = """\

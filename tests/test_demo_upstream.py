@@ -38,6 +38,7 @@ from weft.upstream.base import OutgoingRequest, Timeouts, Unreachable, UpstreamC
 from weft.upstream.demo import CHUNKS, DEFAULT, MODELS, DemoUpstream
 from weft.upstream.demo.signatures import sign, verify
 from weft.upstream.demo.texts import CITED_SENTENCES, count_tokens, split_words
+from weft.upstream.demo.timeline import DialectStyle, style_of
 
 Object = dict[str, Any]
 
@@ -227,6 +228,11 @@ def essence(response: Response) -> Object:
 
 
 # Responses
+
+
+def test_a_dialect_without_a_style_of_its_own_gets_parts_that_every_encoder_can_write() -> None:
+    assert style_of("new", "") == DialectStyle("new", "new", native=False)
+    assert style_of("new", "host") == DialectStyle("new", "host", native=False)
 
 
 @STREAMED

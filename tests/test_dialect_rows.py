@@ -3,8 +3,12 @@
 import msgspec
 import pytest
 
-from weft.dialects import DIALECTS, dialect_of, http_of
+from weft.context import Quirks
+from weft.dialects import DIALECTS, KEY_HEADERS, dialect_of, http_of
 from weft.errors import InternalError
+from weft.gateway.auth import request_keys
+from weft.gateway.request_head import head_error
+from weft.gateway.settings.upstreams import RESERVED_HEADERS
 
 CHAT, RESPONSES = "openai-chat", "openai-responses"
 MESSAGES, GEMINI = "anthropic-messages", "gemini"
@@ -14,9 +18,21 @@ VERSION = {b"anthropic-version": b"2023-06-01"}
 def test_whoever_can_be_asked_says_how() -> None:
     asked = {name for name, dialect in DIALECTS.items() if dialect.request is not None}
     assert {name for name, dialect in DIALECTS.items() if dialect.http is not None} == asked
-    assert asked <= {name for name, dialect in DIALECTS.items() if dialect.quirks is not None}
+    assert DIALECTS["ai-sdk"].quirks().__class__ is Quirks  # and nothing to set
     with pytest.raises(InternalError, match="ai-sdk has no HTTP API"):
         http_of("ai-sdk")
+
+
+def test_the_headers_of_keys_are_those_of_the_rows() -> None:
+    """Nobody may set them in weft.toml or send one twice, and clients of any dialect use any."""
+    assert KEY_HEADERS == {"authorization": "Bearer ", "x-api-key": "", "x-goog-api-key": ""}
+    for name in KEY_HEADERS:
+        found = head_error("1.1", b"GET", b"/", [(b"host", b"a"), *[(name.encode(), b"k")] * 2])
+        assert found is not None
+        assert name in found.lower()
+    assert set(KEY_HEADERS) <= RESERVED_HEADERS
+    sent = {name.encode(): f"{scheme}{name}".encode() for name, scheme in KEY_HEADERS.items()}
+    assert request_keys(sent) == {name.encode() for name in KEY_HEADERS}
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,18 @@ import functools
 import re
 import sys
 from pathlib import Path, PurePosixPath
+from typing import get_args
 
 import pytest
+
+from weft.dialect_names import DialectName
 
 SOURCE = Path(__file__).parents[1] / "src" / "weft"
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "errors": ("weft.errors",),
     "L0 values": (
+        "weft.dialect_names",
         "weft.parts",
         "weft.request",
         "weft.findings",
@@ -658,23 +662,34 @@ def test_handing_a_delta_over_is_no_join(source: str) -> None:
 
 # Dialects by name
 
-NAMES = re.compile(r"""["'](openai-chat|openai-responses|anthropic-messages|gemini)["']""")
+NAMES = re.compile(f"""["']({"|".join(get_args(DialectName))})["']""")
 KNOWING = {
     # what may name dialects: hosts, what the demo says in each, routes, and what clients read
     "upstream/catalog.py": "presets",
     "upstream/demo/*.py": "the built-in model",
     "gateway/apis.py": "the APIs that the gateway serves",
-    "cli/commands.py": "options and help, which import no codec",
+    "dialect_names.py": "the names, as a type",
     "cli/demo.py": "an example",
+    "dialects/*/dialect.py": "the row, with its aliases",
+    # what dialects know of one another
+    "dialects/__init__.py": "an example, in an error",
+    "dialects/openai_*/requests/schema.py": "the other dialect of the family",
+    "dialects/openai_chat/requests/render_messages.py": "whose answer continues a message",
+    "dialects/openai_responses/requests/render_items.py": "whose answer continues a message",
+    "dialects/requests/tools.py": "who never asks for approval",
 }
+OWN_NAME = re.compile('^NAME: Final = ".+"$', re.MULTILINE)
+"""The one line of a dialect's folder that has its name."""
 
 
 def test_what_a_dialect_is_stands_in_its_row_and_nobody_asks_its_name() -> None:
-    """Adding a dialect is a folder and a row. A file that no longer names one leaves the list."""
+    """Adding a dialect is a folder, a row and a name. A file that no longer names one leaves the
+    list.
+    """
     naming = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
-        if path.relative_to(SOURCE).parts[0] != "dialects" and NAMES.search(path.read_text())
+        if NAMES.search(OWN_NAME.sub("", path.read_text()))
     }
     unknown = {one for one in naming if not any(map(PurePosixPath(one).match, KNOWING))}
     unused = {one for one in KNOWING if not any(PurePosixPath(path).match(one) for path in naming)}

@@ -61,7 +61,7 @@ def functions_in(path: str) -> frozenset[str]:
 def test_the_page_of_a_dialect_has_every_quirk_with_its_default(dialect: str) -> None:
     declared = [
         (field.name, "" if field.default is MISSING else repr(field.default))
-        for field in fields(quirks_of(dialect))  # type: ignore[arg-type]  # each is a dataclass
+        for field in fields(quirks_of(dialect))
     ]
     assert [(row.name, row.default) for row in table(dialect)] == declared
 

@@ -9,12 +9,11 @@ UNKNOWN_MODEL = "unknown"
 """The name of a model where neither the request nor the stream has one."""
 
 
+@dataclass(frozen=True, slots=True)
 class Quirks:
-    """Where an upstream differs from others of its dialect. Each dialect has a frozen dataclass
-    based on this.
+    """Where an upstream differs from others of its dialect: nowhere. Each dialect that has quirks
+    has a frozen dataclass based on this.
     """
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

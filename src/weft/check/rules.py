@@ -17,7 +17,12 @@ from weft.errors import ClientError
 
 SSE = "sse"
 LIFECYCLE = "lifecycle"
-WIRES: tuple[str, ...] = (SSE, LIFECYCLE, *(dialect.name for dialect in DIALECTS.values()))
+WIRES: tuple[str, ...] = (
+    SSE,
+    LIFECYCLE,
+    *(name for name, dialect in DIALECTS.items() if dialect.validator is not None),
+)
+"""What has rules: every stream, and each dialect with a validator."""
 
 _ALIASES: dict[str, str] = {
     alias: dialect.name for dialect in DIALECTS.values() for alias in dialect.aliases
@@ -27,7 +32,11 @@ _MAX_SIMILAR = 5
 
 @cache
 def rules_of(wire: str) -> dict[str, Rule]:
-    """Returns the rules of one wire by their names, in the order of its file."""
+    """Returns the rules of one wire by their names, in the order of its file; none if it is not
+    one of `WIRES`.
+    """
+    if wire not in WIRES:
+        return {}
     if wire in (SSE, LIFECYCLE):
         file = files("weft.check") / f"{wire}.toml"
     else:

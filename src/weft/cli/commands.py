@@ -1,7 +1,8 @@
 """Every command with its options and its help: the whole surface of the command line.
 
-Nothing is imported here but click, so that help and completion are quick. A command imports the
-module that does its work (`weft.cli.<name>`, its function `run`) when it is run.
+Nothing is imported here but click and the names of dialects, so that help and completion are quick.
+A command imports the module that does its work (`weft.cli.<name>`, its function `run`) when it
+is run.
 """
 
 import os
@@ -10,22 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
+from weft.dialect_names import DialectName
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-DIALECTS = (
-    "ai-sdk",
-    "anthropic-messages",
-    "gemini",
-    "open-responses",
-    "openai-chat",
-    "openai-responses",
-)
-"""The names of all dialects, which can all be read and written: the codecs that know them are not
-imported for the sake of a help text."""
+DIALECTS = tuple(sorted(get_args(DialectName)))
+"""The names of all dialects, which can all be read and written."""
 
 EXTRAS = {
     "rich": "cli",

@@ -3,15 +3,24 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from weft.dialect_names import DialectName
 from weft.dialects.ai_sdk.dialect import AI_SDK
 from weft.dialects.anthropic_messages.dialect import ANTHROPIC_MESSAGES
-from weft.dialects.base import Dialect, DialectName, HttpApi
+from weft.dialects.base import Dialect, HttpApi
 from weft.dialects.gemini.dialect import GENERATE_CONTENT
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.dialects.openai_responses.dialect import OPENAI_RESPONSES
 from weft.errors import ArgumentTypeError, InternalError, UnknownDialect
 
-__all__ = ["DIALECTS", "Dialect", "DialectName", "dialect_named", "dialect_of", "http_of"]
+__all__ = [
+    "DIALECTS",
+    "KEY_HEADERS",
+    "Dialect",
+    "DialectName",
+    "dialect_named",
+    "dialect_of",
+    "http_of",
+]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -21,6 +30,12 @@ DIALECTS: dict[str, Dialect] = {
 _ALIASES: dict[str, Dialect] = {
     alias: dialect for dialect in DIALECTS.values() for alias in dialect.aliases
 }
+
+
+KEY_HEADERS: dict[str, str] = dict(
+    dialect.http.key for dialect in DIALECTS.values() if dialect.http is not None
+)
+"""The headers in which requests have their API key, each with what is before the key."""
 
 
 def dialect_named(name: str) -> Dialect:

@@ -6,12 +6,13 @@ both have two methods, `feed` and `finish`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
 from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
+from weft.dialect_names import DialectName
 from weft.dialects.error_classes import ErrorReader
 from weft.dialects.requests.codec import RequestCodec
 from weft.dialects.rules import Validator
@@ -19,11 +20,6 @@ from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
-
-DialectName = Literal[
-    "openai-chat", "openai-responses", "anthropic-messages", "gemini", "ai-sdk", "open-responses"
-]
-"""The names of the dialects. `open-responses` is a second name of `openai-responses`."""
 
 EventKey = tuple[str, int, int] | tuple[str, int, int, str]
 """Identifies an event that is sent once for each item or part: its name, the index of the item and
@@ -221,8 +217,8 @@ class Dialect:
     http: HttpApi | None = None
     """The HTTP API; None: streams only."""
 
-    quirks: type[Quirks] | None = None
-    """The class of its quirks."""
+    quirks: type[Quirks] = Quirks
+    """The class of its quirks; the base class has none."""
 
     validator: Callable[[Findings], Validator] | None = None
     """Makes what checks one response by the rules of `rules.toml`."""

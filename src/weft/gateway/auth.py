@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from weft.dialects import KEY_HEADERS
 from weft.dialects.error_classes import new_error
 from weft.gateway.settings.urls import is_loopback
 from weft.parts import ErrorPart
@@ -71,7 +72,11 @@ class RequestGuard:
     def _key_name(self, headers: Mapping[bytes, bytes]) -> str:
         keys = request_keys(headers)
         if not keys:
-            message = "no API key; expected Authorization: Bearer, x-api-key or x-goog-api-key"
+            *others, last = (
+                f"{name.capitalize()}: {scheme.strip()}" if scheme else name
+                for name, scheme in KEY_HEADERS.items()
+            )
+            message = f"no API key; expected {', '.join(others)} or {last}"
             raise HttpRejection(401, new_error("auth", message))
         if len(keys) > 1:
             message = "the request has different API keys; send one, or the same in each header"
@@ -110,7 +115,11 @@ def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
 
 def request_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
     """Returns the different keys in the headers of a request, whichever its client uses."""
-    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    bearer = token.strip() if scheme.lower() == b"bearer" else b""
-    values = (bearer, headers.get(b"x-api-key", b""), headers.get(b"x-goog-api-key", b""))
-    return {key for key in values if key}
+    keys: set[bytes] = set()
+    for name, scheme in KEY_HEADERS.items():
+        value = headers.get(name.encode(), b"")
+        if scheme:
+            given, _, token = value.partition(b" ")
+            value = token.strip() if given.lower() == scheme.strip().lower().encode() else b""
+        keys.add(value)
+    return keys - {b""}

@@ -3,15 +3,17 @@ proxy and this server, could read differently: where the body ends, or which of 
 origins counts (request smuggling, RFC 9112, 11.2).
 """
 
+from weft.dialects import KEY_HEADERS
+
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case."""
 
 
 _UNIQUE = {
     b"host": "Host",
-    b"authorization": "Authorization",
-    b"x-api-key": "x-api-key",
-    b"x-goog-api-key": "x-goog-api-key",
+    **{
+        name.encode(): name.capitalize() if scheme else name for name, scheme in KEY_HEADERS.items()
+    },
     b"origin": "Origin",
 }
 """Headers that a request may have once."""

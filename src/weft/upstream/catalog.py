@@ -11,12 +11,8 @@ Whoever knows the model sets them for the upstream.
 
 from dataclasses import dataclass
 
-from weft.dialects.anthropic_messages.quirks import MessagesQuirks
-from weft.dialects.gemini.quirks import GeminiQuirks
+from weft.context import Quirks
 from weft.dialects.openai_chat.quirks import ChatQuirks
-from weft.dialects.openai_responses.quirks import ResponsesQuirks
-
-AnyQuirks = ChatQuirks | ResponsesQuirks | MessagesQuirks | GeminiQuirks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +27,7 @@ class Host:
     variable: str | None = None
     """The environment variable that usually holds the key."""
 
-    quirks: AnyQuirks | None = None
+    quirks: Quirks | None = None
     """None: the dialect's defaults."""
 
     needs_key: bool = True

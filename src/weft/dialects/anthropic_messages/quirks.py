@@ -1,9 +1,14 @@
 """Differences between hosts and models in what they accept in a request."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from weft.context import Context, Quirks
 from weft.request import Effort
+
+_Count = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +36,14 @@ class MessagesQuirks(Quirks):
     late_system: bool = True
     """Accepts system messages in the middle of a conversation. Else they become user messages."""
 
-    max_tokens: int = 64_000
+    max_tokens: _Count = 64_000
     """`max_tokens` where the request has no limit, as the API requires one. Less, if the model
     accepts less."""
 
-    most_tokens: int | None = None
+    most_tokens: _Count | None = None
     """The highest `max_tokens`. None: that of the model, if it is known."""
 
-    name_limit: int = 64
+    name_limit: _Count = 64
     """The maximum length of a tool name."""
 
     cache_ttl: bool = True

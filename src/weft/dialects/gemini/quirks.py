@@ -1,7 +1,9 @@
 """Differences between hosts and models in what they accept in a request."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from weft.context import Context, Quirks
 
@@ -15,7 +17,7 @@ class GeminiQuirks(Quirks):
     thinking: Literal["level", "budget"] = "level"
     """Whether `thinkingLevel` is sent or, for older models, `thinkingBudget`."""
 
-    most_thinking: int = 32_768
+    most_thinking: Annotated[int, Meta(ge=1)] = 32_768
     """The budget of the highest efforts."""
 
     may_not_think: bool = False

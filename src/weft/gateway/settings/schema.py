@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from weft.dialects.anthropic_messages.quirks import MessagesQuirks
-from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
 from weft.scrub import Secret
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
@@ -260,8 +258,6 @@ FIELD_RANGES: dict[type, dict[str, object]] = {
     },
     RetryPolicy: {"attempts": Count, "base": Seconds, "longest": Seconds},
     BreakerPolicy: {"failures": Amount, "open_for": Seconds},
-    MessagesQuirks: {"max_tokens": Count, "most_tokens": Count | None, "name_limit": Count},
-    GeminiQuirks: {"most_thinking": Count},
     Markup: {"begin": Word, "end": Word},
 }
 """The ranges of fields that are declared elsewhere."""

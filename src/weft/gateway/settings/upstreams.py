@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from weft.dialects import DIALECTS, http_of
+from weft.context import Quirks
+from weft.dialects import DIALECTS, KEY_HEADERS, http_of
 from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, closest, unknown_name
 from weft.gateway.settings.reader import TableReader
@@ -15,7 +16,7 @@ from weft.gateway.settings.secrets import SecretResolver
 from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
 from weft.scrub import MARK, Secret
 from weft.upstream.base import UpstreamConfig
-from weft.upstream.catalog import HOSTS, AnyQuirks, Host
+from weft.upstream.catalog import HOSTS, Host
 from weft.upstream.demo import MODELS
 
 UPSTREAM_DIALECTS: dict[str, str] = {
@@ -31,7 +32,8 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
 RESERVED_HEADERS = frozenset(
     (
-        *("authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"),
+        *KEY_HEADERS,
+        *("cookie", "proxy-authorization"),
         *("connection", "expect", "host", "keep-alive", "proxy-connection", "te", "upgrade"),
         *("accept-encoding", "content-encoding", "content-length", "content-type"),
         *("trailer", "transfer-encoding"),
@@ -175,13 +177,13 @@ class _UpstreamBuilder:
             self._problems.warn(key, f"this host needs an API key{hint}")
         return found
 
-    def _quirks(self, dialect: str | None) -> AnyQuirks | None:
+    def _quirks(self, dialect: str | None) -> Quirks | None:
         given, preset = self._settings.quirks, self._preset
         own = preset.quirks if preset and preset.dialect == dialect else None
         if given is None or dialect is None:
             return own
         if isinstance(given, dict):
-            kind = cast("type[AnyQuirks]", DIALECTS[dialect].quirks)
+            kind = DIALECTS[dialect].quirks
             fields = TableReader(self._problems).fields(given, kind, (*self._key, "quirks"))
             checked = cast("dict[str, Any]", fields)  # by the types of these very fields
             return replace(own or kind(), **checked)

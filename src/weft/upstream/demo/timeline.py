@@ -101,8 +101,11 @@ class DialectStyle:
 
 
 def style_of(dialect: str, origin: str) -> DialectStyle:
-    """Returns the style of a dialect; signatures are of `origin`, or of the dialect."""
-    return replace(_STYLES[dialect], origin=origin or dialect)
+    """Returns the style of a dialect; signatures are of `origin`, or of the dialect. One that is
+    not listed gets parts without any `extra` of its own, which every encoder can write.
+    """
+    style = _STYLES.get(dialect) or DialectStyle(dialect, native=False)
+    return replace(style, origin=origin or dialect)
 
 
 _STYLES = {
