@@ -83,6 +83,7 @@ async def send_body(send: Send, status: int, data: bytes, headers: Headers) -> N
     if len(data) > SLICE:
         for one in slices(data):
             await send({"type": "http.response.body", "body": one, "more_body": True})
+            await let_others_run(one)
         data = b""
     await send({"type": "http.response.body", "body": data})
 
@@ -91,6 +92,14 @@ def slices(data: bytes) -> Iterator[bytes]:
     """The data in pieces that a connection takes at once."""
     for start in range(0, len(data), SLICE):
         yield data[start : start + SLICE]
+
+
+async def let_others_run(sent: bytes) -> None:
+    """Ends the turn of the loop after a slice: whoever reads fast enough would otherwise get all
+    slices of a large response in a single one.
+    """
+    if len(sent) >= SLICE:
+        await asyncio.sleep(0)
 
 
 def write_slices(
@@ -212,6 +221,7 @@ class StreamResponse:
     async def _send_events(self, events: Sequence[Event]) -> None:
         for data in write_slices(self._writer, events):
             await self._send_data(data)
+            await let_others_run(data)
 
     async def _send_data(self, data: bytes) -> None:
         self._writing = True

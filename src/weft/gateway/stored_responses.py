@@ -301,6 +301,7 @@ async def _send_events(
                 await coming
         for data in http_response.write_slices(writer, some):
             await _send(client, data)
+            await http_response.let_others_run(data)
 
 
 async def _send(client: ClientConnection, data: bytes) -> None:
