@@ -141,8 +141,11 @@ class Gateway:
             method = "WEBSOCKET" if is_websocket else scope["method"]
             caller = self._guard.authorize(method, path, headers)
         except HttpRejection as rejection:
-            if is_websocket:
-                await _reject_handshake(send, rejection, dialect)
+            if is_websocket:  # the handshake is answered with a status
+                data = http_response.render_error(dialect, rejection.error)[1]
+                start = {"type": "websocket.http.response.start", "status": rejection.status}
+                await send({**start, "headers": [http_response.JSON_TYPE]})
+                await send({"type": "websocket.http.response.body", "body": data})
             else:
                 await http_response.send_error(send, dialect, rejection, about)
             return
@@ -332,11 +335,3 @@ async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpR
         status, message, allowed = 426, "WebSocket is disabled on this server", None
     error = msgspec.structs.replace(new_error("bad-request", message), status=status)
     return _error_response(request, status, error, allowed)
-
-
-async def _reject_handshake(send: Send, rejection: HttpRejection, dialect: str) -> None:
-    """Answers a WebSocket handshake with a status."""
-    data = http_response.render_error(dialect, rejection.error)[1]
-    start = {"type": "websocket.http.response.start", "status": rejection.status}
-    await send({**start, "headers": [http_response.JSON_TYPE]})
-    await send({"type": "websocket.http.response.body", "body": data})

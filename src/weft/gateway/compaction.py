@@ -66,7 +66,7 @@ class CompactResponse(Endpoint):
         super().__init__(gateway, RESPONSES)
         self._sessions = sessions
 
-    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         """Builds the request, with the whole conversation as its input."""
         preamble = await for_body(body, decode_body, parse_preamble, body)
         incoming = self._build_request(scope, body, self._model_name(preamble), False)
@@ -106,7 +106,7 @@ class _CompactionRun(Endpoint):
         super().__init__(gateway, RESPONSES)
         self._items = items
 
-    def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
+    def render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         response = stream.response
         summary = response.text.strip()
         if not summary:

@@ -136,17 +136,17 @@ class Endpoint:
         RequestAborted if the client disconnected."""
         try:
             body = await read_body(self._gateway, scope, receive)
-            incoming = await self._parse_request(scope, body)
+            incoming = await self.parse_request(scope, body)
         except BadRequest as problem:
             raise RequestFailed(bad_request(problem)) from None
-        await self._validate(incoming)
+        await self.validate(incoming)
         return incoming
 
-    async def _validate(self, incoming: IncomingRequest) -> None:
+    async def validate(self, incoming: IncomingRequest) -> None:
         """Raises RequestFailed for an invalid request."""
         await parse_request(incoming, self._gateway.limits)
 
-    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         """Builds the request for the relay from a body. Raises BadRequest, RequestFailed."""
         preamble = await for_body(body, decode_body, _preamble, body)
         return self._build_request(scope, body, self._model_name(preamble), bool(preamble.stream))
@@ -206,7 +206,7 @@ class Endpoint:
             stream = await run.open()
             status, data = await stream.read_body()
             if status == 200:
-                data = self._render_body(run, stream, data)
+                data = self.render_body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
         except RequestFailed as failed:
@@ -218,7 +218,7 @@ class Endpoint:
                 send, status, data, [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
             )
 
-    def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
+    def render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """The body of a response that is not streamed."""
         return body
 
@@ -268,7 +268,7 @@ class MessagesEndpoint(Endpoint):
 class GeminiEndpoint(Endpoint):
     """The model and the method are in the path, separated by the last colon."""
 
-    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         call = scope["path_params"]["call"].removeprefix("models/")
         name, _, method = call.rpartition(":")
         await for_body(body, decode_body, _preamble, body)

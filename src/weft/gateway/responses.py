@@ -58,7 +58,7 @@ class StoringMessagesEndpoint(StoringEndpoint, MessagesEndpoint):
 
 
 class ResponsesEndpoint(StoringEndpoint):
-    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         preamble = await for_body(body, decode_body, parse_preamble, body)
         incoming = self._build_request(
             scope, body, self._model_name(preamble), bool(preamble.stream)

@@ -96,7 +96,7 @@ class CountTokens(Endpoint):
         else:
             await http_response.send_json(send, scope["weft.id"], data, more)
 
-    async def _validate(self, incoming: IncomingRequest) -> None:
+    async def validate(self, incoming: IncomingRequest) -> None:
         """A request to count need not be complete: it may lack `max_tokens`, for example."""
 
     def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
@@ -119,7 +119,7 @@ class InputTokens(CountTokens):
         super().__init__(gateway, routing, RESPONSES)
         self._sessions = sessions
 
-    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         preamble = await for_body(body, decode_body, parse_preamble, body)
         incoming = self._build_request(
             scope, body, self._model_name(preamble), bool(preamble.stream)

@@ -219,7 +219,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
     def __init__(self, gateway: GatewayContext, sessions: Sessions) -> None:
         super().__init__(gateway, RESPONSES, sessions)
 
-    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         submission = await for_body(body, decode_body, _submission, body)
         id, stream = scope["path_params"]["id"], bool(submission.stream)
         first = await self._sessions.store.owned(scope["weft.caller"], id)

@@ -47,8 +47,18 @@ class Routing:
     def targets(self, model: str) -> tuple[Target, ...]:
         """Returns the targets to try, in order; raises UnknownModel."""
         names = self._aliases.get(model)
+        if names is None and self._upstream_of(model):
+            names = (model,)
         if names is None:
-            names = (model,) if self._upstream_of(model) else self._matching_alias(model)
+            matching = (
+                names
+                for pattern, names in self._aliases.items()
+                if "*" in pattern and fnmatchcase(model, pattern)
+            )
+            names = next(matching, None)
+        if names is None:
+            known = ", ".join([*(f"{name}/…" for name in self._upstreams), *self._aliases])
+            raise UnknownModel(f"no model {model[:200]!r}; expected one of: {known}")
         targets = []
         for name in (name.replace("*", model) for name in names):
             upstream = self._upstream_of(name)
@@ -62,13 +72,6 @@ class Routing:
     def _upstream_of(self, model: str) -> Upstream | None:
         name, slash, rest = model.partition("/")
         return self._upstreams.get(name) if slash and rest else None
-
-    def _matching_alias(self, model: str) -> tuple[str, ...]:
-        for pattern, names in self._aliases.items():
-            if "*" in pattern and fnmatchcase(model, pattern):
-                return names
-        known = ", ".join([*(f"{name}/…" for name in self._upstreams), *self._aliases])
-        raise UnknownModel(f"no model {model[:200]!r}; expected one of: {known}")
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

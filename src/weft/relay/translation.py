@@ -122,8 +122,11 @@ def translate(
         rendered = api_of(config.dialect).request.render(sent, context, losses)
     except BadRequest as problem:
         raise incoming.failed(problem) from None
-    found = _client_losses(incoming, losses)
     source = incoming.body.parsed.source_paths.source
+    found = [  # with the paths of the client's own body
+        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
+        for one in losses.found
+    ]
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
         found.append(Loss(source("messages"), "warned", detail))
@@ -145,15 +148,6 @@ def translate(
         Context(repeated, quirks, ids, now, response_id=response_id, created=created),
         incoming.is_stateful or quirks is not None or REQUIRED_ACTION in repeated.include,
     )
-
-
-def _client_losses(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
-    """The losses, with the paths of the client's own body."""
-    source = incoming.body.parsed.source_paths.source
-    return [
-        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
-        for one in losses.found
-    ]
 
 
 def _as_repeated(request: Request, incoming: IncomingRequest) -> Request:

@@ -53,7 +53,7 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
-from weft.request import CallContent, Message, Request
+from weft.request import CallContent
 from weft.sse import DONE, Event
 
 _json = msgspec.json.Encoder().encode
@@ -110,7 +110,10 @@ class UiEncoder:
         self._writes_usage = quirks.usage
         self._is_native = False
         """Whether the response came from this dialect, so that its extras can be written."""
-        self._continued = _continued_message(context.request)
+        earlier = context.request.messages if context.request else ()
+        is_continued = bool(earlier) and earlier[-1].role == "assistant"
+        self._continued = earlier[-1] if is_continued else None
+        """The assistant's message that the response continues."""
         self._source_dialect: str | None = None
         self._model: str | None = None
         self._usage: Usage | None = None
@@ -380,12 +383,6 @@ def _head(type: str, key: str, id: str, value: str) -> bytes:
         _json(id),
         value.encode(),
     )
-
-
-def _continued_message(request: Request | None) -> Message | None:
-    """The message that the response continues: the last one, if it is the assistant's."""
-    last = request.messages[-1] if request and request.messages else None
-    return last if last is not None and last.role == "assistant" else None
 
 
 _HANDLERS: dict[type[Part], Callable[[UiEncoder, Any, list[Event]], None]] = {

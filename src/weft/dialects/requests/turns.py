@@ -64,8 +64,13 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     """
     found: list[Turn] = []
     for turn in message_turns(request, losses):
-        if turn.contents and all(_declares_tools(one.content) for one in turn.contents):
-            for one in turn.contents:
+        declarations = [
+            one
+            for one in turn.contents
+            if isinstance(one.content, OpaqueContent) and one.content.kind == TOOL_DECLARATION
+        ]
+        if turn.contents and len(declarations) == len(turn.contents):
+            for one in declarations:
                 losses.adapted(one.path, "its tools are declared with the others")
         else:
             found.append(turn)
@@ -80,10 +85,6 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     if found and found[-1].role == "assistant":
         out += _after_step([], pairs.results(step), pairs, losses)
     return [turn for turn in out if turn.contents or turn.message]
-
-
-def _declares_tools(content: AnyContent) -> bool:
-    return isinstance(content, OpaqueContent) and content.kind == TOOL_DECLARATION
 
 
 def message_turns(request: Request, losses: Losses) -> Iterator[Turn]:
