@@ -1,6 +1,7 @@
 """Options that Chat Completions and Responses share."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -31,11 +32,27 @@ from weft.request import (
     ToolChoice,
 )
 
-RefusedFields = tuple[tuple[str, Callable[[Request], bool], str], ...]
-"""Fields without which the request would mean something else: path, when it is set, remedy."""
 
-WarnedFields = tuple[tuple[str, Callable[[Request], bool]], ...]
-"""Fields that change the style or the cost: path, and when it is set."""
+class OpenAIFamilyOption(NamedTuple):
+    """One option of a dialect. An option with two keys in a body has two rows, the preferred one
+    first.
+    """
+
+    canonical: str
+    wire: str | None
+    """The path in a body; None: the dialect has no such option, or none with this value."""
+
+    depends_on: tuple[str, ...] = ()
+    """What else of a request its top-level key in a body is rendered from."""
+
+    is_set: Callable[[Request], bool] | None = None
+    """Whether a request of another dialect has the option, so that it gets lost."""
+
+    instead: str | None = None
+    """What the client can do instead of an option that a request must not lose; None: it is
+    dropped with a warning.
+    """
+
 
 FAMILY_FIELDS = frozenset({"moderation", "prompt_cache_options", "stream_options"})
 """Fields without a canonical one that both dialects have."""
@@ -244,12 +261,13 @@ class OpenAIFamilyOptions:
             self._losses.warned("tool_choice", "dropped: there are no tools to choose from")
         return False
 
-    def report_unavailable(self, refused: RefusedFields, warned: WarnedFields) -> None:
-        """Reports the fields that the dialect does not have."""
-        for path, is_set, remedy in refused:
-            if is_set(self._request):
-                field = path.rpartition(".")[2]
-                self._losses.refused(path, f"{field} is not available on {self._name}; {remedy}")
-        for path, is_set in warned:
-            if is_set(self._request):
+    def report_unavailable(self, options: Iterable[OpenAIFamilyOption]) -> None:
+        """Reports the options that get lost, those that must not first."""
+        lost = [one for one in options if one.is_set is not None and one.is_set(self._request)]
+        for option in sorted(lost, key=lambda one: one.instead is None):
+            path, instead = option.canonical, option.instead
+            if instead is None:
                 self._losses.dropped(path, self._name)
+            else:
+                field = path.rpartition(".")[2]
+                self._losses.refused(path, f"{field} is not available on {self._name}; {instead}")

@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.requests.options import DROPPED, REFUSED
+from weft.dialects.openai_chat.requests.options import OPTIONS
 from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
 from weft.dialects.openai_chat.wire import NAME
@@ -44,7 +44,7 @@ class ChatOptionRenderer:
         """Returns the body, without what came in fields unknown to Weft."""
         request, sampling, family = self._request, self._request.sampling, self._family
         if not self._native:
-            family.report_unavailable(REFUSED, DROPPED)
+            family.report_unavailable(OPTIONS)
         limit = request.max_output_tokens
         deprecated = self._quirks.token_limit == "max_tokens"
         return schema.ChatRequestBody(

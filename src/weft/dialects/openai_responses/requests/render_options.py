@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.options import DROPPED, REFUSED
+from weft.dialects.openai_responses.requests.options import OPTIONS
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
 from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRenderer
 from weft.dialects.openai_responses.wire import NAME
@@ -49,7 +49,7 @@ class ResponsesOptionsRenderer:
         request, sampling = self._request, self._request.sampling
         same_dialect = self._passthrough.same_dialect
         if not same_dialect:
-            self._family.report_unavailable(REFUSED, DROPPED)
+            self._family.report_unavailable(OPTIONS)
         if request.stop:
             self._losses.adapted(
                 "stop", f"{NAME} has no stop sequences; Weft cuts the answer itself"
