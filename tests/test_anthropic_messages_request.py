@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from tests import requests_gemini
 from tests.breaking import broken
 from tests.listening import listening
+from tests.request_codecs import CodecUnderTest, plain, raw
 from tests.requests_anthropic_messages import Object, bodies
 from tests.strategies import FEW, JSON, QUICK
 from weft.context import Context
@@ -26,7 +27,7 @@ from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.gemini.request import REQUEST as GENERATE_CONTENT
-from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.codec import Loss
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -53,32 +54,8 @@ BARE: Object = {"model": "m", "max_tokens": 9, "messages": [HI]}
 PNG: Object = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 
 
-def raw(value: object) -> Raw:
-    return Raw(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
-
-
-def parse(body: object, context: Context | None = None) -> Parsed:
-    return REQUEST.parse(bytes(raw(body)), context or Context())
-
-
-def plain(request: Request) -> Request:
-    """The request without the body it was parsed from."""
-    return Request(**{name: getattr(request, name) for name in Request.__struct_fields__})
-
-
-def read(context: Context | None = None, **fields: object) -> Request:
-    return plain(parse({**BARE, **fields}, context).request)
-
-
-def render(request: Request, context: Context | None = None) -> tuple[Rendered, list[Loss]]:
-    losses = Losses()
-    return REQUEST.render(request, context or Context(), losses), losses.found
-
-
-def written(request: Request, context: Context | None = None) -> tuple[Object, list[Loss]]:
-    rendered, losses = render(request, context)
-    body: Object = json.loads(rendered.body)
-    return body, losses
+CODEC = CodecUnderTest(REQUEST, BARE)
+parse, read, render, written = CODEC.parse, CODEC.read, CODEC.render, CODEC.written
 
 
 def quirks(**fields: Any) -> Context:

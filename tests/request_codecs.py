@@ -1,0 +1,51 @@
+"""What the tests of a dialect's requests do with its codec."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import Raw
+
+from weft.context import Context
+from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered, RequestCodec
+from weft.request import Request
+
+Object = dict[str, Any]
+
+
+def raw(value: object) -> Raw:
+    return Raw(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def plain(request: Request) -> Request:
+    """The request without the body it was parsed from."""
+    return Request(**{name: getattr(request, name) for name in Request.__struct_fields__})
+
+
+@dataclass(frozen=True)
+class CodecUnderTest:
+    """A codec, and the smallest body that it accepts."""
+
+    codec: RequestCodec
+    bare: Object
+
+    def parse(self, body: object, context: Context | None = None) -> Parsed:
+        return self.codec.parse(bytes(raw(body)), context or Context())
+
+    def read(self, context: Context | None = None, **fields: object) -> Request:
+        """The smallest request with these fields, without its source."""
+        return plain(self.parse({**self.bare, **fields}, context).request)
+
+    def render(
+        self, request: Request, context: Context | None = None
+    ) -> tuple[Rendered, list[Loss]]:
+        losses = Losses()
+        return self.codec.render(request, context or Context(), losses), losses.found
+
+    def written(
+        self, request: Request, context: Context | None = None
+    ) -> tuple[Object, list[Loss]]:
+        """The body of a request, and what got lost."""
+        rendered, losses = self.render(request, context)
+        body: Object = json.loads(rendered.body)
+        return body, losses
