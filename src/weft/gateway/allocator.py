@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
 
-KEPT = 64 * 1024 * 1024
-"""Bytes that stay with the process at once when they are free."""
+KEPT = 1024 * 1024 * 1024
+"""Bytes that stay with the process when they are free. To return some hundred megabytes takes the
+kernel 200 ms and more, so that is not for the moment in which they are freed."""
 
 _OWN_BLOCK = 1024 * 1024 * 1024
 """Bytes of a block that is still returned as soon as it is free."""
