@@ -2,9 +2,9 @@
 
 glibc takes every block over 32 MB from the kernel and returns it as soon as it is free. The kernel
 fills such a block page by page while it is first written: for a string of 60 MB that takes longer
-than the copy itself, 35 to 70 ms on a virtual machine, and no other thread runs meanwhile. Here
-freed blocks are used again instead: 5 to 12 ms. What is free at last goes back to the kernel when
-the server has had nothing to do for a while.
+than the copy itself, about 70 ms on a virtual machine, and no other thread runs meanwhile. Here
+freed blocks are used again instead: mostly 6 to 12 ms, once the memory was used for the first time.
+What is free at last goes back to the kernel when the server has had nothing to do for a while.
 
 Has no effect where there is another C library, and changes nothing where the environment says how
 memory is to be allocated.
