@@ -295,7 +295,7 @@ class Ledger:
             moved = None not in (entry.index, call.index) and entry.index != call.index
             return (entry.id is None or moved) and self._brings_another(call, entry.arguments)
         if call.finished or (call.format == "text" and not call.empty):
-            # capture: one-id-for-two-calls, index-zero-no-ids-other-name, free-text-calls-on-one-index
+            # capture: one-id-for-two-calls, index-zero-no-ids-other-name
             return True
         if call.empty and call.announced is None:
             # Two names before any arguments: pieces of one name, or two calls without arguments.

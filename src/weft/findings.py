@@ -156,6 +156,7 @@ class Findings:
     def _add(self, code: str, detail: str) -> None:
         if len(self.found) < LIMIT:
             self.found.append(Finding(code, self.at, self.offset, detail[:MAX_DETAIL]))
+        # One more, once: who reads the list sees that it is not complete.
         elif len(self.found) == LIMIT:
             detail = f"more than {LIMIT} findings; the rest is not listed"
             self.found.append(Finding("findings-suppressed", self.at, self.offset, detail))
@@ -163,6 +164,7 @@ class Findings:
     def once(self, code: Code, subject: str, detail: str) -> None:
         """Adds a finding only the first time this code is raised for `subject`."""
         key = (code, subject)
+        # The set is bounded like the list: subjects are ids and names, which the upstream chooses.
         if key not in self._once and len(self._once) <= LIMIT:
             self._once.add(key)
             self.note(code, detail)
