@@ -82,6 +82,7 @@ def part_argument(value: object) -> Part:
 
 def one_response(parts: Iterable[Part]) -> Iterator[Part]:
     """Yields the parts; raises ArgumentValueError where a second response begins."""
+    # Only behind a finish: metadata that comes twice within a response is the guard's to repair.
     finished = False
     for number, part in enumerate(parts):
         if finished and isinstance(part, ResponseMetadata):

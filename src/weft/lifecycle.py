@@ -278,8 +278,8 @@ class Lifecycle:
             case ToolCall(invalid=None, provider_executed=False):
                 self.dispatchable = True
             case ToolParamsDelta(id=call, delta=delta):
-                # Law 9. A first delta that is held by itself (a placeholder, a string) is legal only
-                # as the last word: had more followed, it would have come out joined with it.
+                # Law 9. A first delta that is held by itself (a placeholder, a string) is legal
+                # only as the last word: had more followed, it would have come joined with it.
                 if self.json(call) and call not in self._begun and Hold().feed(delta):
                     self.due = (ToolParamsEnd, call)
                 self._begun.add(call)
