@@ -34,7 +34,7 @@ def _hyphenated(name: str) -> str:
 class Usage(msgspec.Struct, frozen=True):
     """Token counts as the stream reported them, else None. Input includes cached tokens."""
 
-    input_tokens: int | None = None  # OpenAI and Gemini count so; Anthropic counts cached ones apart
+    input_tokens: int | None = None  # Anthropic counts cached ones apart
     output_tokens: int | None = None  # with reasoning, which Gemini counts apart
     # As reported, which need not be the sum.
     # capture: usage-total-is-not-the-sum
@@ -82,8 +82,8 @@ class TextStart(ItemPart, frozen=True):
     extra: Json = UNSET
 
 
-# gc=False: a delta holds strings and raw bytes, so it can be in no cycle, and the collector need not
-# look at the most frequent objects there are (msgspec, "Disabling Garbage Collection").
+# gc=False: a delta holds strings and raw bytes, so it can be in no cycle, and the collector need
+# not look at the most frequent objects there are (msgspec, "Disabling Garbage Collection").
 class TextDelta(ItemPart, frozen=True, gc=False):
     """More of a text; never empty."""
 
