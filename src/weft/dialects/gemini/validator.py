@@ -1,4 +1,4 @@
-"""Checks a generateContent stream against the rules in `validation/rules.py`.
+"""Checks a generateContent stream against the rules in `rules.toml`.
 
 Every frame repeats the metadata of the response and adds to one or more candidates, which are
 checked separately (see `validation/state.py`).
@@ -15,6 +15,7 @@ from weft.findings import Findings
 from weft.sse import DONE, Frame
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
+# API reference, UsageMetadata: the total is the sum of these. Cached tokens are part of the prompt.
 _SUMMED_COUNTS = (
     "promptTokenCount",
     "toolUsePromptTokenCount",
@@ -72,6 +73,7 @@ class GeminiValidator:
     def _check_response(self, response: JsonObject) -> None:
         if self._end_state == _FAILED:
             self._report("after-error", "a frame after an error; expected the end of the stream")
+        # Only keys of the API's own objects: those of arguments and results are the user's.
         keys = list(response)
         for candidate in map(fields, elements(response.get("candidates"))):
             keys += candidate
@@ -125,6 +127,7 @@ class GeminiValidator:
                 detail = f"{key} is {shown(usage[key])}; expected an integer"
                 self._report("usage-shape", detail)
             elif value is not None:
+                # Counts are running totals, and a count that is left out keeps its value.
                 before = self._counts.get(key, 0)
                 if value < before:
                     detail = f"{key} is {value} after {before}; expected no fewer"
@@ -135,6 +138,8 @@ class GeminiValidator:
             counts[key] for key in (_SUMMED_COUNTS[0], _SUMMED_COUNTS[2], _COUNTS[-1])
         )
         summed = sum(counts[key] or 0 for key in _SUMMED_COUNTS)
+        # Early frames may have the prompt's count alone: the sum is checked where both sides are
+        # known.
         if given is not None and made is not None and total is not None and total != summed:
             detail = f"totalTokenCount is {total}; expected {summed}, the sum of the counts"
             self._report("usage-total", detail)
@@ -149,6 +154,7 @@ class GeminiValidator:
         seen: set[int] = set()
         for one in elements(value):
             candidate = fields(one)
+            # Left out where it is 0.
             index = count(candidate.get("index", 0))
             if not isinstance(one, dict) or index is None:
                 detail = f"a candidate is {shown(one)}, its index {shown(candidate.get('index'))}"
