@@ -203,9 +203,11 @@ def _normalize(
         if field.shape is not None:
             new = _normalize(value, field.shape, f"{prefix}{field.key}.", unknown)
         elif field.is_list and bytes(memoryview(value)[:1]) == b"{":
+            # A view: the value may be a file of megabytes, and one byte of it is enough.
             new = b"[%b]" % bytes(value)
         changed = changed or new is not value or key != field.key
         found[field.key] = new
+    # The bytes as they came, so that nothing is written anew for a body without oddities.
     if not changed:
         return data
     return large_json.write({key: Raw(value) for key, value in found.items()})
