@@ -11,7 +11,7 @@ offsets are counted over the whole capture, heads included.
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Generic, Protocol, TypeVar, cast, overload
 
@@ -286,15 +286,14 @@ class ChoiceConverter:
         return self._encoder.feed(self._choice.finish()) + self._encoder.finish()
 
 
+@dataclass(slots=True)
 class _Opened(Generic[T]):
     """One choice of the response that is being read."""
 
-    __slots__ = ("channel", "choice", "waiting")
-
-    def __init__(self, choice: ChoiceReader, channel: Channel[T]) -> None:
-        self.choice = choice
-        self.channel = channel
-        self.waiting: list[T] = []  # what it returned and was not passed on yet
+    choice: ChoiceReader
+    channel: Channel[T]
+    waiting: list[T] = field(default_factory=list)
+    """What it returned and was not passed on yet."""
 
 
 class _OpenResponse(Generic[T]):

@@ -17,6 +17,7 @@ comment below names a capture of a wire only where a real decoder relies on the 
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -140,7 +141,12 @@ class Guard:
         self._response = ABSENT
         self._dispatchable = False
         self._texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
-        self._reasonings = _Spans(_raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
+        raw_start = partial(ReasoningStart, kind="raw")
+        self._reasonings = _Spans(raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
+        self._spans: dict[type[Part], _Spans] = {
+            **dict.fromkeys((TextStart, TextDelta, TextEnd), self._texts),
+            **dict.fromkeys((ReasoningStart, ReasoningDelta, ReasoningEnd), self._reasonings),
+        }
         self._calls: dict[str, _GuardedCall] = {}
         self._waiting: set[str] = set()
         """The calls of which something was fed that has not come out."""
@@ -252,31 +258,16 @@ class Guard:
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[Part]) -> None:
-        self._span_start(self._texts, part, out)
-
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         if part.delta and self._texts.open.get(part.id) == part.id:
-            # Most parts of most streams are text deltas: `_span_delta` without its two calls.
+            # Most parts of most streams: what `_span_delta` would do, without the calls in between.
             self.fold.text_delta(part)
             out.append(part)
         else:
-            self._span_delta(self._texts, part, out)
+            self._span_delta(part, out)
 
-    def _text_end(self, part: TextEnd, out: list[Part]) -> None:
-        self._span_end(self._texts, part, out)
-
-    def _reasoning_start(self, part: ReasoningStart, out: list[Part]) -> None:
-        self._span_start(self._reasonings, part, out)
-
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[Part]) -> None:
-        self._span_delta(self._reasonings, part, out)
-
-    def _reasoning_end(self, part: ReasoningEnd, out: list[Part]) -> None:
-        self._span_end(self._reasonings, part, out)
-
-    def _span_start(self, spans: _Spans, part: Start, out: list[Part]) -> None:
-        wanted = part.id
+    def _span_start(self, part: Start, out: list[Part]) -> None:
+        spans, wanted = self._spans[part.__class__], part.id
         if wanted in spans.open:
             self._findings.once("start-repeated", wanted, f"{part.type} of {wanted!r} again")
             return
@@ -288,7 +279,8 @@ class Guard:
         spans.open[wanted] = id
         self._emit(part, out)
 
-    def _span_delta(self, spans: _Spans, part: Delta, out: list[Part]) -> None:
+    def _span_delta(self, part: Delta, out: list[Part]) -> None:
+        spans = self._spans[part.__class__]
         if not part.delta:
             self._findings.once("delta-empty", part.id, f"{part.type} of {part.id!r}: dropped")
             return
@@ -301,9 +293,10 @@ class Guard:
     def _span_missing(self, spans: _Spans, part: Delta | End, out: list[Part]) -> None:
         code: Code = "delta-late" if part.id in spans.used else "start-missing"
         self._findings.note(code, f"{part.type} of {part.id!r}, which is not open")
-        self._span_start(spans, spans.start(part.id), out)
+        self._span_start(spans.start(part.id), out)
 
-    def _span_end(self, spans: _Spans, part: End, out: list[Part]) -> None:
+    def _span_end(self, part: End, out: list[Part]) -> None:
+        spans = self._spans[part.__class__]
         if part.id not in spans.open:
             if part.id in spans.used:
                 self._findings.note("end-repeated", f"{part.type} of {part.id!r} again: dropped")
@@ -636,10 +629,6 @@ class Guard:
         self._emit(part, out)
 
 
-def _raw_start(id: str) -> ReasoningStart:
-    return ReasoningStart(id, "raw")
-
-
 Named = TypeVar("Named", ToolParamsStart, ToolCall)
 
 
@@ -672,12 +661,12 @@ def _call_of(call: _GuardedCall) -> ToolCall:
 # A dict from type to handler is several times faster than a match over eighteen classes.
 _HANDLERS: dict[type[Part], Callable[[Guard, Any, list[Part]], None]] = {
     ResponseMetadata: Guard._on_metadata,
-    TextStart: Guard._text_start,
+    TextStart: Guard._span_start,
     TextDelta: Guard._text_delta,
-    TextEnd: Guard._text_end,
-    ReasoningStart: Guard._reasoning_start,
-    ReasoningDelta: Guard._reasoning_delta,
-    ReasoningEnd: Guard._reasoning_end,
+    TextEnd: Guard._span_end,
+    ReasoningStart: Guard._span_start,
+    ReasoningDelta: Guard._span_delta,
+    ReasoningEnd: Guard._span_end,
     ToolParamsStart: Guard._params_start,
     ToolParamsDelta: Guard._params_delta,
     ToolParamsEnd: Guard._params_end,

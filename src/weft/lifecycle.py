@@ -182,7 +182,7 @@ def meaning(text: str) -> tuple[str, Code | None]:
     """
     # A call without arguments, in the spellings of different servers.
     # capture: no-arguments-in-three-spellings, arguments-null
-    if text.strip(" \t\r\n") in ("", "null"):
+    if text.strip(_BLANKS) in ("", "null"):
         return "{}", "arguments-empty"
     # capture: arguments-encoded-twice, input-is-an-encoded-object
     inner = unwrapped(text)

@@ -12,7 +12,6 @@ from weft.dialects.gemini.decoder import GeminiDecoder
 from weft.dialects.gemini.encoder import GeminiEncoder, body
 from weft.dialects.gemini.errors import read_error, write_error
 from weft.dialects.gemini.http import HTTP
-from weft.dialects.gemini.mapping import is_error_status
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
 from weft.dialects.gemini.validator import GeminiValidator
@@ -52,7 +51,7 @@ def _speaks(frame: Frame) -> bool:
         or is_present(response.prompt_feedback)
         or is_present(response.usage_metadata)
         # Every dialect has an `error`; `status` in capitals is this one's alone.
-        or (response.error is not None and is_error_status(response.error.status))
+        or (response.error is not None and response.error.status in wire.ERROR_STATUSES)
         for response in _peek(frame)
     )
 

@@ -143,11 +143,6 @@ def parse_error(error: wire.GeminiError) -> ErrorPart:
     )
 
 
-def is_error_status(word: str | None) -> bool:
-    """Whether this is a value of `error.status`, which no other API has."""
-    return word in wire.ERROR_STATUSES
-
-
 # Time
 
 

@@ -24,6 +24,9 @@ _SUMMED_COUNTS = (
 )
 _COUNTS = (*_SUMMED_COUNTS, "cachedContentTokenCount", "totalTokenCount")
 
+_OPEN, _BLOCKED, _FAILED, _OVER = "open", "blocked", "failed", "over"
+"""What is known about the end of a response."""
+
 
 class GeminiValidator:
     """Checks one response with all its candidates."""
@@ -169,9 +172,6 @@ class GeminiValidator:
                 )
             self._candidates[index or 0].feed(candidate)
 
-
-_OPEN, _BLOCKED, _FAILED, _OVER = "open", "blocked", "failed", "over"
-"""What is known about the end of a response."""
 
 _FIELDS: dict[str, Callable[[GeminiValidator, JsonValue], None]] = {
     "promptFeedback": GeminiValidator._check_feedback,
