@@ -293,8 +293,6 @@ class Assembler:
         metadata = self._metadata or ResponseMetadata("")
         finish, error = self._finish, self._error
         items: list[Item] = []
-        # Slots stand in the order in which items were announced, which is the order that clients
-        # saw.
         for slot in self._slots:
             if isinstance(slot, _TextSlot | _ReasoningSlot):
                 items.append(slot.item())

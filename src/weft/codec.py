@@ -113,8 +113,8 @@ class Decoder:
         Call it when the stream has ended, also after an error. A second call returns nothing.
         """
         parts: list[Part] = []
-        # A reader returns the frames before a failure and raises at the next call.
-        for _ in range(2):  # what came before a failure, and the failure
+        # Twice: the reader returns the frames before a failure, and raises at the next call.
+        for _ in range(2):
             try:
                 parts += self._pipe.feed(self._frames.finish())
             except TooLarge as problem:
@@ -186,8 +186,8 @@ class Pipe:
             # Before the decoder runs: it, the stages and the guard all report at this position.
             findings.at = frame.number
             findings.offset = frame.offset
+            # Most frames are ASCII, and to test that is much cheaper than to decode them.
             if not frame.data.isascii():
-                # Most frames are ASCII, and to test that is much cheaper than to decode them.
                 try:
                     frame.data.decode()
                 except UnicodeDecodeError:  # replaced here, so that no codec has to handle it

@@ -156,8 +156,8 @@ class Findings:
     def _add(self, code: str, detail: str) -> None:
         if len(self.found) < LIMIT:
             self.found.append(Finding(code, self.at, self.offset, detail[:MAX_DETAIL]))
-        # One more, once: who reads the list sees that it is not complete.
         elif len(self.found) == LIMIT:
+            # One more, once: a reader must see that the list is not complete.
             detail = f"more than {LIMIT} findings; the rest is not listed"
             self.found.append(Finding("findings-suppressed", self.at, self.offset, detail))
 

@@ -262,7 +262,8 @@ def long_strings(data: bytes) -> Iterator[tuple[int, int]]:
 def end_of_string(data: bytes, start: int) -> int:
     """Returns the position after the string that begins at `start`; `len(data) + 1` if it is not
     closed."""
-    # A short first step: most strings end in it.
+    # A short first step: `gateway/bodies.py` calls this for every string of a body, and most are
+    # short.
     position, size, step = start + 1, len(data), 256
     while position < size:
         end = position + step
@@ -294,7 +295,8 @@ def write(value: object) -> bytes:
 def pieces(value: object) -> list[bytes]:
     """Returns what `write` returns, in pieces, for callers that join them with others."""
     long: list[list[bytes]] = []
-    # msgspec writes a Raw as it is, without a check; so a mark that is no JSON finds its way out.
+    # msgspec writes a Raw as it is, without a check, so the marks come through although they are no
+    # JSON.
     outline = _outlined(value, long)
     if not long:
         return [_encode(value)]
