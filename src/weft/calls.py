@@ -295,6 +295,7 @@ class Ledger:
             moved = None not in (entry.index, call.index) and entry.index != call.index
             return (entry.id is None or moved) and self._brings_another(call, entry.arguments)
         if call.finished or (call.format == "text" and not call.empty):
+            # Another name behind complete arguments is another call, whatever id or index it has.
             # capture: one-id-for-two-calls, index-zero-no-ids-other-name
             return True
         if call.empty and call.announced is None:

@@ -532,6 +532,7 @@ class Guard:
             if call.stage is not _Stage.SEALED:
                 call.unsent.add(tail)
         else:  # nothing went out yet, so nothing needs to be taken back
+            # A wire that may leave out the deltas and send the value at the end alone.
             # capture: arguments-only-at-the-end
             if text.strip(_BLANKS) in ("{}", "[]"):
                 detail = f"call {call.id!r}: an empty value stood before the arguments"

@@ -286,6 +286,7 @@ class FrameReader:
         """A JSON value may stand on one line or span many; it ends where it is finished."""
         glued = _GLUED.search(line, len(line.rstrip()) - _GLUED_SIZE)
         if glued is not None:
+            # A gateway that adds the terminator to everything it returns, also to a body.
             # capture: body-and-done-on-one-line
             self._json_line(line[: glued.start()], out)
             self._first_line(line[glued.start() :], out)
@@ -330,6 +331,8 @@ class FrameReader:
             elif name == b"id":
                 self._id = value.decode("utf-8", "replace") or None
             elif name == b"error" and value.strip():
+                # 9.2.6 ignores fields it does not know; this one holds the reason why the stream
+                # ends.
                 # capture: error-as-field-name
                 self._event = "error"
                 self._add(value.strip())
@@ -361,6 +364,7 @@ class FrameReader:
             # event, not many.
             joined = b"\n".join(lines)
             if _is_json(joined) or not any(_is_whole(line) for line in lines):
+                # A server that prints its JSON indented.
                 # capture: json-over-several-data-lines
                 out.append(self._frame(joined, cut))
             else:

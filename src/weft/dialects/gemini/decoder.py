@@ -190,6 +190,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             else:
                 is_valid = False
         if not is_valid:
+            # The frames before the damage were read above, and keep their parts.
             # capture: stream-as-one-array-cut
             self._unreadable(frame, ValueError("the array is damaged"), out)
         return out
@@ -219,6 +220,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         if chunk.prompt_feedback is not None:
             self._finish_state.add_feedback(chunk.prompt_feedback)
         if is_present(chunk.error):
+            # As the data of an event, or as bare JSON behind the last one.
             # capture: error-in-the-stream, error-as-bare-json
             error = self._salvage.item(chunk.error, wire.GeminiError)
             if error == wire.GeminiError() and isinstance(chunk.error, Raw):  # a string
@@ -233,6 +235,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             if (candidate.index or 0) == self._choice:
                 self._candidate(candidate, position, data, out)
             else:
+                # All candidates share one stream; this decoder is for one of them.
                 # capture: two-candidates
                 other = candidate.index or 0
                 detail = f"candidate {other} is ignored: {self._choice} is read"
@@ -302,6 +305,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
                 self._sources.start_text(self._id)
                 out.append(TextStart(self._id))
         if self._surrogates.held or not text.isascii():
+            # The two halves of a surrogate pair, escaped in two frames.
             # capture: character-cut-in-two
             text = self._surrogates.feed(self._id, text)
         if text:

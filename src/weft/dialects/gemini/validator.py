@@ -49,6 +49,7 @@ class GeminiValidator:
             line = f"event: {frame.event}" if frame.event else f"id: {frame.id}"
             self._report_once("extra-line", None, f"a line {line!r}; expected only data:")
         responses = elements(event) if isinstance(event, list) else [event]
+        # An error body may be in an array of one.
         # capture: error-body-in-a-list
         is_error = len(responses) == 1 and "error" in fields(responses[0])
         if isinstance(event, list) and not is_error:

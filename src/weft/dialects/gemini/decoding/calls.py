@@ -209,6 +209,7 @@ class GeminiCallDecoder:
     def _is_repetition(self, wire_id: str | None, name: str, params: str) -> bool:
         """Whether the same call came before; if not, it is remembered."""
         if not wire_id:
+            # Two equal calls may both be meant, and nothing tells a repetition from a second call.
             # capture: equal-calls-without-ids
             return False
         # Several calls under one id are kept apart by name and arguments; only all three together
