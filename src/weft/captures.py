@@ -112,14 +112,16 @@ class HttpHeads:
                 if _STATUS_LINE.match(data, begin) or (unfinished and data.find(b"\n", begin) < 0):
                     return begin
             begin = data.find(_STATUS_START, begin + 1)
-        sizes = (
-            () if is_last else range(min(len(_STATUS_START), len(data) - position + 1) - 1, 0, -1)
-        )
-        for size in sizes:
+        if not is_last:
             # The beginning of `HTTP/` at the very end: the rest may come with the next piece.
-            begin = len(data) - size
-            if data.endswith(_STATUS_START[:size]) and self._may_begin(data, begin):
-                return begin
+            for size in range(len(_STATUS_START) - 1, 0, -1):
+                begin = len(data) - size
+                if (
+                    begin >= position
+                    and data.endswith(_STATUS_START[:size])
+                    and self._may_begin(data, begin)
+                ):
+                    return begin
         return len(data)
 
     def _may_begin(self, data: bytes, begin: int) -> bool:

@@ -280,12 +280,12 @@ class Lifecycle:
             case ToolParamsDelta(id=call, delta=delta):
                 # Law 9. A first delta that is held by itself (a placeholder, a string) is legal
                 # only as the last word: had more followed, it would have come joined with it.
-                if self.json(call) and call not in self._begun and Hold().feed(delta):
+                if self._is_json(call) and call not in self._begun and Hold().feed(delta):
                     self.due = (ToolParamsEnd, call)
                 self._begun.add(call)
             case ToolParamsEnd(id=call):
                 # Law 9, for the end of arguments that a tool-call could still have completed.
-                if self.json(call) and not settled(self.joined(call)):
+                if self._is_json(call) and not settled(self.joined(call)):
                     self.due = (ToolCall, call)
         return found
 
@@ -314,7 +314,7 @@ class Lifecycle:
         # it.
         return state
 
-    def json(self, call: str) -> bool:
+    def _is_json(self, call: str) -> bool:
         # Deltas of a call that was never announced are a violation already; they are read as JSON.
         return call not in self.starts or self.starts[call].format == "json"
 

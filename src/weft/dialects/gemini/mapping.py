@@ -159,7 +159,7 @@ def parse_time(time: str) -> int | None:
 
 def render_time(created: int) -> str:
     """Returns the time in UTC; datetime is not available in this layer. Years 1970 to 9999."""
-    # Howard Hinnant's "days to civil" algorithm: years that begin in March put the leap day last.
+    # Howard Hinnant's `civil_from_days`: years that begin in March put the leap day last.
     days, seconds = divmod(created, 86400)
     days += 719468  # from the first of March of the year 0, so that a leap day is the last
     era, day = divmod(days, 146097)

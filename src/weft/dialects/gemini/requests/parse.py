@@ -71,10 +71,9 @@ def _parse(body: bytes, context: Context) -> Parsed:
         choices=config.candidate_count or 1,
         stream=bool(source.stream),
     )
-    # Written out by some clients. Kept as an unknown field, it would be refused on every other
-    # dialect.
+    # The default, written out: kept as an unknown field, it would be refused for other dialects.
     if bytes(extra.get(_MODALITIES, b"")).upper() == b'["TEXT"]':
-        del extra[_MODALITIES]  # the default
+        del extra[_MODALITIES]
     request = msgspec.structs.replace(request, extra=collect(extra))
     # A passthrough looks fields up by their names in camelCase.
     body = schema.with_camel_case_keys(body)

@@ -114,8 +114,8 @@ class ValidatedCandidate:
         if len(payloads) > 1:
             keys = " and ".join(payloads)
             self._report("part-payload", f"a part with {keys}; expected one of them")
-        # A key in snake_case is reported by its spelling, and not as an unknown payload as well.
         elif unknown and not payloads and not any("_" in key for key in unknown):
+            # A key in snake_case is reported for its spelling, and not as unknown as well.
             keys = ", ".join(unknown)[:80]
             self._report("part-type", f"a part with {keys}; expected a known payload")
         elif not payloads and not unknown:
