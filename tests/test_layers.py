@@ -123,7 +123,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.check.report",
         "weft.check.*",
         "weft.check",
-        "weft",
         "weft.scrub",
         "weft.upstream",
         "weft.upstream.base",
@@ -184,6 +183,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.failover",
         "weft.relay.run",
     ),
+    "L5 agent": (
+        "weft.agent",
+        "weft.agent.tool_spec",
+        "weft.agent.tool_schema",
+        "weft.agent.tool_execution",
+        "weft.agent.tools",
+    ),
+    "the public names": ("weft",),
     "L6 gateway": (
         "weft.gateway",
         "weft.gateway.settings.line_numbers",
