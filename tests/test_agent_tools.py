@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import msgspec
 import pytest
 from hypothesis import given

@@ -189,6 +189,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.tool_schema",
         "weft.agent.tool_execution",
         "weft.agent.tools",
+        "weft.agent.mcp_config",
+        "weft.agent.mcp_stdio",
+        "weft.agent.mcp_http",
+        "weft.agent.mcp_connection",
+        "weft.agent.mcp",
     ),
     "the public names": ("weft",),
     "L6 gateway": (
@@ -408,6 +413,9 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 DEPENDENCIES = {
     "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
+    "weft.agent.mcp_stdio": {"anyio", "mcp", "mcp_types"},
+    "weft.agent.mcp_http": {"httpx2", "mcp", "mcp_types"},
+    "weft.agent.mcp_connection": {"mcp", "mcp_types", "pydantic"},
     "weft.gateway": {"httptools", "starlette", "uvicorn", "websockets"},
     "weft.cli": {"click", "rich"},
 }

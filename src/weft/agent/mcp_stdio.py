@@ -1,0 +1,154 @@
+"""MCP over the stdin and stdout of a process that we start.
+
+The package's own transport passes six variables of our environment on, reads lines of any length
+(copying what it has for every 64 KiB more), and hands our stderr to the server. This one starts the
+server with exactly the environment of the settings, limits a message, and logs what the server
+writes to stderr.
+
+A server is stopped as the specification says: its stdin is closed, then it is asked to terminate,
+then killed; the last two with its whole process group, so that what it started ends with it.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from weft.agent.mcp_config import MAX_MESSAGE, Loss, McpServerConfig
+
+logger = logging.getLogger(__name__)
+
+GRACE = 2.0
+"""Seconds between the steps that stop a server."""
+
+Incoming = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def stdio_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[Streams]:
+    """Runs the server while the context is open. `loss` is told why no further message will come.
+
+    Raises OSError if the command cannot be started.
+    """
+    program, *arguments = config.command or ()
+    # Found by our own PATH: the server has one only if the settings give it one.
+    process = await asyncio.create_subprocess_exec(
+        shutil.which(program) or program,
+        *arguments,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=dict(config.env),
+        start_new_session=True,
+        limit=MAX_MESSAGE,
+    )
+    # Unbuffered: a server that sends faster than it is understood is made to wait.
+    to_client, incoming = anyio.create_memory_object_stream[Incoming](0)
+    outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+    tasks = [
+        asyncio.ensure_future(_receive(config.name, process, to_client, loss)),
+        asyncio.ensure_future(_send(process, from_client, loss)),
+        asyncio.ensure_future(_log_stderr(config.name, process)),
+    ]
+    try:
+        yield incoming, outgoing
+    finally:
+        with anyio.CancelScope(shield=True):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for stream in (to_client, incoming, outgoing, from_client):
+                stream.close()
+            await _stop(config.name, process)
+
+
+async def _receive(
+    name: str,
+    process: Process,
+    to_client: MemoryObjectSendStream[Incoming],
+    loss: Loss,
+) -> None:
+    assert process.stdout is not None
+    try:
+        while line := await process.stdout.readline():
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                # Some servers print what they do: it belongs to stderr, and does no harm here.
+                logger.warning("MCP server %s wrote no message: %r", name, line[:200])
+                continue
+            await to_client.send(SessionMessage(message))
+        loss.report("the server closed its output")
+    except ValueError:  # asyncio's word for a line over the limit
+        loss.report(f"the server sent a message of more than {MAX_MESSAGE} bytes")
+    except anyio.BrokenResourceError:
+        loss.report("the connection was closed")
+    finally:
+        # Whoever waits for an answer is told now.
+        to_client.close()
+
+
+async def _send(
+    process: Process,
+    from_client: MemoryObjectReceiveStream[SessionMessage],
+    loss: Loss,
+) -> None:
+    assert process.stdin is not None
+    try:
+        async for sent in from_client:
+            line = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.stdin.write(line.encode() + b"\n")
+            await process.stdin.drain()
+    except OSError:
+        loss.report("the server closed its input")
+
+
+async def _log_stderr(name: str, process: Process) -> None:
+    assert process.stderr is not None
+    while chunk := await process.stderr.read(8192):
+        for line in chunk.decode(errors="replace").splitlines():
+            logger.info("MCP server %s: %s", name, line)
+
+
+async def _stop(name: str, process: Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    # Until its pipes are read to their ends, asyncio does not notice that a process has ended.
+    ended = asyncio.ensure_future(
+        asyncio.gather(process.wait(), _drain(process.stdout), _drain(process.stderr))
+    )
+    try:
+        for step in (None, signal.SIGTERM, signal.SIGKILL):
+            if step is not None:
+                _signal_group(process, step)
+            await asyncio.wait((ended,), timeout=GRACE)
+            if ended.done():
+                break
+    finally:
+        # Its children may outlive it, and a second cancellation may have cut the wait short.
+        _signal_group(process, signal.SIGKILL)
+        if not ended.done():
+            ended.cancel()
+            logger.error("MCP server %s: process %d does not end", name, process.pid)
+    logger.info("MCP server %s ended with status %s", name, process.returncode)
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    """The server is the leader of its group. None is left if they have all ended."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+async def _drain(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None and await stream.read(65536):
+        pass
