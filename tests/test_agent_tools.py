@@ -711,7 +711,7 @@ def book(context: ToolContext, seat: int) -> Generator[Query, Sequence[Row], str
     rows = yield "SELECT count(*) FROM seats", ()
     if seat == 13:
         raise ValueError("nobody sits there")
-    return f"{rows[0][0]} booked"
+    return f"{rows[0][0]!r} booked"
 
 
 def with_receipt(seat: int) -> Queries[Finished]:

@@ -8,6 +8,7 @@ has seen the new one.
 
 import asyncio
 import logging
+import math
 import re
 from hashlib import sha256
 from importlib import import_module
@@ -204,14 +205,12 @@ class McpTool:
         if not isinstance(arguments, dict):
             raise InternalError(f"arguments of {self.spec.name} that it did not decode")
         limits = [one for one in (self.spec.timeout, context.remaining) if one is not None]
-        seconds = min(limits, default=None)
-        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        late = f"MCP server {self.spec.server}: no answer within {seconds} s"
+        deadline = asyncio.get_running_loop().time() + min(limits, default=math.inf)
         try:
             async with asyncio.timeout_at(deadline):
                 found = await self._server.find(self.spec)
         except TimeoutError:
-            return failed(f"{late}; the call was not sent")
+            found = failed(self._late("the call was not sent", limits))
         if not isinstance(found, tuple):
             return found
         connection, tool = found
@@ -219,12 +218,15 @@ class McpTool:
             async with asyncio.timeout_at(deadline):
                 outcome = await connection.call(tool.name, arguments, context.key, context.progress)
         except TimeoutError:
-            return Ambiguous(late)
+            return Ambiguous(self._late("the call was sent", limits))
         finally:
             context.end()
         if isinstance(outcome, NotSent):
             return failed(f"MCP server {self.spec.server}: {outcome.why}; the call was not sent")
         return outcome
+
+    def _late(self, rest: str, limits: list[float]) -> str:
+        return f"MCP server {self.spec.server}: no answer within {min(limits):g} s; {rest}"
 
     async def lookup(self, context: ToolContext) -> Unknown:
         """The protocol has no way to ask."""

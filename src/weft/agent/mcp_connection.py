@@ -87,6 +87,8 @@ class McpConnection:
             return NotSent(f"its tools cannot be listed: {self._why(error)}")
         except ValidationError as error:
             return NotSent(f"its list of tools is not valid: {_first_problem(error)}")
+        except Exception as error:
+            return NotSent(f"its tools cannot be listed: {type(error).__name__}: {error}")
         return tools
 
     async def call(
@@ -116,6 +118,9 @@ class McpConnection:
                 "the tool was executed, but the result of the server is not valid: "
                 f"{_first_problem(error)}"
             )
+        # The package documents more than these two, and a call without an outcome is none.
+        except Exception as error:
+            return Ambiguous(f"{type(error).__name__}: {error}")
         if isinstance(result, types.InputRequiredResult):
             return failed("the tool asks for input from a person, which is not supported")
         return Finished(_contents(result), result.is_error)

@@ -69,7 +69,7 @@ async def stdio_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[
             await asyncio.gather(*tasks, return_exceptions=True)
             for stream in (to_client, incoming, outgoing, from_client):
                 stream.close()
-            await _stop(config.name, process)
+            await _stopped(config.name, process)
 
 
 async def _receive(
@@ -120,6 +120,21 @@ async def _log_stderr(name: str, process: Process) -> None:
             logger.info("MCP server %s: %s", name, line)
 
 
+async def _stopped(name: str, process: Process) -> None:
+    """Returns when the process has ended. If it is cancelled, it kills the process, and returns no
+    earlier: a process that nobody waits for would stay behind as a zombie."""
+    stopping = asyncio.ensure_future(_stop(name, process))
+    cancelled = None
+    while not stopping.done():
+        try:
+            await asyncio.wait((stopping,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+            _signal_group(process, signal.SIGKILL)
+    if cancelled is not None:
+        raise cancelled
+
+
 async def _stop(name: str, process: Process) -> None:
     assert process.stdin is not None
     process.stdin.close()
@@ -127,20 +142,19 @@ async def _stop(name: str, process: Process) -> None:
     ended = asyncio.ensure_future(
         asyncio.gather(process.wait(), _drain(process.stdout), _drain(process.stderr))
     )
-    try:
-        for step in (None, signal.SIGTERM, signal.SIGKILL):
-            if step is not None:
-                _signal_group(process, step)
-            await asyncio.wait((ended,), timeout=GRACE)
-            if ended.done():
-                break
-    finally:
-        # Its children may outlive it, and a second cancellation may have cut the wait short.
-        _signal_group(process, signal.SIGKILL)
-        if not ended.done():
-            ended.cancel()
-            logger.error("MCP server %s: process %d does not end", name, process.pid)
-    logger.info("MCP server %s ended with status %s", name, process.returncode)
+    for step in (None, signal.SIGTERM, signal.SIGKILL):
+        if step is not None:
+            _signal_group(process, step)
+        await asyncio.wait((ended,), timeout=GRACE)
+        if ended.done():
+            break
+    # Children may outlive the server without holding its pipes open.
+    _signal_group(process, signal.SIGKILL)
+    if ended.done():
+        logger.info("MCP server %s ended with status %s", name, process.returncode)
+    else:
+        ended.cancel()
+        logger.error("MCP server %s: process %d does not end", name, process.pid)
 
 
 def _signal_group(process: Process, number: signal.Signals) -> None:
