@@ -31,6 +31,7 @@ RESULTS: dict[str, Any] = {
     "lying": {"content": [{"type": "text", "text": "1"}], "structuredContent": {"sum": "three"}},
     "invalid-result": {"content": "nothing that one could read"},
 }
+LISTED = 0
 OK = {"content": [{"type": "text", "text": "ok"}]}
 
 
@@ -47,6 +48,10 @@ def initialized(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def listed(params: dict[str, Any]) -> dict[str, Any]:
+    global LISTED
+    LISTED += 1
+    if HOW == "slow-list" and LISTED > 1:
+        time.sleep(600)
     if HOW == "endless-list":
         return {"tools": ANY, "nextCursor": "again"}
     return {"tools": TOOLS.get(HOW, ANY)}

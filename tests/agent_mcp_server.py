@@ -17,6 +17,7 @@ from mcp_types import (
     CallToolResult,
     EmbeddedResource,
     ImageContent,
+    InputRequiredResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -90,6 +91,12 @@ def structured() -> CallToolResult:
 def large(size: int) -> str:
     """A text of a size."""
     return "x" * size
+
+
+@server.tool(structured_output=False)
+def ask() -> InputRequiredResult:
+    """Ask a person before anything is done."""
+    return InputRequiredResult(request_state="asked")
 
 
 @server.tool()

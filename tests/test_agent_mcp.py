@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.agent.mcp import McpServer, McpTool, tool_name
-from weft.agent.mcp_config import MAX_MESSAGE, McpServerConfig, McpUnavailable
+from weft.agent.mcp_config import MAX_MESSAGE, Loss, McpServerConfig, McpUnavailable
+from weft.agent.mcp_stdio import GRACE, stdio_transport
 from weft.agent.tool_spec import (
     TOOL_NAME,
     Ambiguous,
@@ -40,6 +41,7 @@ SERVER = (sys.executable, str(HERE / "agent_mcp_server.py"))
 MISBEHAVING = (sys.executable, str(HERE / "agent_mcp_misbehaving.py"))
 HTTP = ("http", "http-json", pytest.param("http-stateless", marks=pytest.mark.long))
 TRANSPORTS = ("stdio", *HTTP)
+BOTH = ("stdio", "http")
 
 
 class HttpServer:
@@ -142,7 +144,7 @@ def test_tools_are_listed_and_called(transport: str) -> None:
     on(transport, test)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BOTH)
 def test_errors_of_tools_are_answers(transport: str) -> None:
     async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
         # The package does not tell clients what the exception was.
@@ -150,6 +152,9 @@ def test_errors_of_tools_are_answers(transport: str) -> None:
         outcome = await call(tools["add"], '{"a":"one"}')
         assert isinstance(outcome, Finished)
         assert outcome.is_error
+        assert await call(tools["ask"]) == failed(
+            "the tool asks for input from a person, which is not supported"
+        )
 
     on(transport, test)
 
@@ -172,7 +177,7 @@ def test_contents_are_carried_over() -> None:
     on("stdio", test)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BOTH)
 def test_calls_run_beside_one_another(transport: str) -> None:
     async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
         sums = [call(tools["add"], f'{{"a":{n},"b":{n}}}') for n in range(20)]
@@ -263,7 +268,7 @@ async def unavailable(config: McpServerConfig) -> str:
 # Definitions
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", BOTH)
 def test_a_definition_that_changed_is_not_called_until_it_is_approved(transport: str) -> None:
     async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
         await call(tools["redefine"])
@@ -347,7 +352,7 @@ def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> N
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BOTH)
 def test_a_call_that_is_late_is_ambiguous_and_does_not_disturb_others(transport: str) -> None:
     async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
         hanging = McpTool(server, msgspec.structs.replace(tools["hang"].spec, timeout=0.5))
@@ -359,15 +364,12 @@ def test_a_call_that_is_late_is_ambiguous_and_does_not_disturb_others(transport:
     on(transport, test)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BOTH)
 def test_cancellation_passes_through(transport: str) -> None:
     async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
         begun = Begun()
         hanging = asyncio.ensure_future(call(tools["hang"], report=begun))
-        if transport == "http-json":  # which reports nothing before the answer
-            await asyncio.wait((hanging,), timeout=0.5)
-        else:
-            await begun.event.wait()
+        await begun.event.wait()
         hanging.cancel()
         with pytest.raises(asyncio.CancelledError):
             await hanging
@@ -376,7 +378,7 @@ def test_cancellation_passes_through(transport: str) -> None:
     on(transport, test)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BOTH)
 def test_calls_in_progress_become_ambiguous_when_the_server_is_closed(transport: str) -> None:
     async def test() -> None:
         begun = Begun()
@@ -384,10 +386,7 @@ def test_calls_in_progress_become_ambiguous_when_the_server_is_closed(transport:
             async with McpServer(config) as server:
                 hang = (await tools_of(server))["hang"]
                 hanging = asyncio.ensure_future(call(hang, report=begun))
-                if transport == "http-json":
-                    await asyncio.wait((hanging,), timeout=0.5)
-                else:
-                    await begun.event.wait()
+                await begun.event.wait()
             assert isinstance(await hanging, Ambiguous)
             outcome = await call(hang)
             assert isinstance(outcome, Finished)
@@ -486,53 +485,109 @@ def test_a_large_result_arrives_and_a_huge_one_is_ambiguous(transport: str) -> N
     on(transport, test)
 
 
-@pytest.mark.parametrize(("status", "kind"), [(502, "text/html"), (200, "text/html")])
-def test_an_answer_that_is_not_the_servers_is_ambiguous(status: int, kind: str) -> None:
-    """A proxy that fails in the middle of a call."""
+class Proxy(http.server.BaseHTTPRequestHandler):
+    """A server of 2025 with sessions, behind a proxy that fails in the middle of a call: the
+    query of the URL says how."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            request = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
-            results = {
-                "initialize": {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {},
-                    "serverInfo": {"name": "a", "version": "1"},
-                },
-                "tools/list": {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]},
-            }
-            if request["method"] in results:
-                result = results[request["method"]]
-                self.answer(
-                    200,
-                    "application/json",
-                    {"jsonrpc": "2.0", "id": request["id"], "result": result},
-                )
-            elif request["method"] == "tools/call":
-                self.answer(status, kind, "<h1>Bad Gateway</h1>")
-            elif "id" in request:
-                self.answer(404, "text/plain", "")
-            else:
-                self.answer(202, "text/plain", "")
+    RESULTS: ClassVar[dict[str, Any]] = {
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "a", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]},
+    }
 
-        def answer(self, status: int, kind: str, body: object) -> None:
-            encoded = msgspec.json.encode(body)
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(encoded)))
-            self.end_headers()
-            self.wfile.write(encoded)
+    def do_POST(self) -> None:
+        request = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
+        method = request["method"]
+        if method in self.RESULTS:
+            answer = {"jsonrpc": "2.0", "id": request["id"], "result": self.RESULTS[method]}
+            self.answer(200, "application/json", msgspec.json.encode(answer))
+        elif method == "tools/call":
+            self.fail(self.path.partition("?")[2])
+        else:
+            self.answer(404 if "id" in request else 202, "text/plain", b"")
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
+    def do_GET(self) -> None:
+        self.answer(405, "text/plain", b"")
 
+    do_DELETE = do_GET  # noqa: N815
+
+    def fail(self, how: str) -> None:
+        match how:
+            case "bad-gateway":
+                self.answer(502, "text/html", b"<h1>Bad Gateway</h1>")
+            case "sign-in":
+                self.answer(200, "text/html", b"<h1>Sign in</h1>")
+            case "not-json":
+                self.answer(200, "application/json", b"<h1>Sorry</h1>")
+            case "cut":
+                self.answer(200, "application/json", b'{"jsonrpc"', length=100)
+            case "cut-stream":
+                self.answer(200, "text/event-stream", b"data: {", length=100)
+            case "accepted":
+                self.answer(202, "text/plain", b"")
+            case "session-ended":
+                self.answer(404, "text/plain", b"")
+            case "nothing":
+                pass
+        self.close_connection = True
+
+    def answer(self, status: int, kind: str, body: bytes, length: int | None = None) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("mcp-session-id", "session")
+        self.send_header("content-length", str(len(body) if length is None else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests are quiet."""
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [
+        ("bad-gateway", Ambiguous("HTTP status 502")),
+        ("sign-in", Ambiguous("Unexpected content type: text/html")),
+        ("not-json", None),
+        ("cut", None),
+        ("cut-stream", Ambiguous("SSE stream ended without a response")),
+        ("accepted", Ambiguous("server answered a request with 202 Accepted")),
+        ("nothing", None),
+        (
+            "session-ended",
+            failed("MCP server test: Session terminated; the call was not sent"),
+        ),
+    ],
+)
+def test_what_the_server_did_not_answer_itself_is_ambiguous(
+    how: str, outcome: AnyOutcome | None
+) -> None:
     async def test(url: str) -> AnyOutcome:
         async with McpServer(McpServerConfig(name="test", url=url)) as server:
             (tool,) = await server.tools()
+            found = await call(tool)
+            # Whatever it was, it does not cost the connection.
+            assert len(await server.tools()) == 1
+            return found
+
+    with listening(Proxy) as url:
+        found = asyncio.run(test(f"{url}?{how}"))
+    # How a cut connection is described is the HTTP client's business.
+    assert isinstance(found, Ambiguous) if outcome is None else found == outcome
+
+
+def test_a_server_that_does_not_list_its_tools_in_time_gets_no_call() -> None:
+    async def test() -> AnyOutcome:
+        async with McpServer(misbehaving("slow-list", timeout=0.5)) as server:
+            (tool,) = await server.tools()
             return await call(tool)
 
-    with listening(Handler) as url:
-        assert isinstance(asyncio.run(test(url)), Ambiguous)
+    assert asyncio.run(test()) == failed(
+        "MCP server test: no answer within 0.5 s; the call was not sent"
+    )
 
 
 # Processes
@@ -566,14 +621,22 @@ def test_a_server_that_ignores_every_word_is_killed() -> None:
 
 def test_whoever_does_not_wait_for_a_server_to_stop_has_it_killed() -> None:
     async def test() -> None:
-        server = McpServer(misbehaving("stubborn"))
-        await server.__aenter__()
-        await asyncio.wait((asyncio.ensure_future(server.tools()),), timeout=0.5)
-        closing = asyncio.ensure_future(server.__aexit__(None, None, None))
-        await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
+        entered = asyncio.Event()
+
+        async def hold() -> None:
+            async with stdio_transport(misbehaving("stubborn"), Loss(lambda why: None)):
+                entered.set()
+                await asyncio.Event().wait()
+
+        holding = asyncio.ensure_future(hold())
+        await entered.wait()
+        holding.cancel()
+        # It takes the server two graces to be killed.
+        done, _ = await asyncio.wait((holding,), timeout=GRACE / 4)
+        assert not done
+        holding.cancel()
+        done, _ = await asyncio.wait((holding,), timeout=GRACE)
+        assert done
 
     asyncio.run(test())
     assert not children()
@@ -634,6 +697,7 @@ def test_arguments_are_an_object() -> None:
             assert not tool.needs_approval({})
             always = msgspec.structs.replace(tool.spec, approval="always")
             assert McpTool(server, always).needs_approval({})
+            assert repr(tool) == "<tool test__act>"
             with pytest.raises(InternalError, match="arguments of test__act"):
                 await tool.call(tool.spec, ToolContext("run_1", "call_1"))
 

@@ -143,6 +143,7 @@ def test_a_decorated_function_is_the_function_that_it_was() -> None:
     assert agent_shop.refund("a", 10) == "a: 12.00"
     assert next(iter(inspect.signature(order).parameters)) == "context"
     assert weft.tool is tool
+    assert repr(tool_of(order)) == "<tool order of tests.test_agent_tools>"
 
 
 def test_options_are_in_the_spec() -> None:
@@ -648,6 +649,20 @@ def test_progress_that_cannot_be_written_does_not_disturb_the_tool(
 
     assert run(PythonTool(working), report=report) == finished("done")
     assert "the progress of run_1/call_1 could not be written" in caplog.text
+
+
+def test_a_thread_does_not_wait_for_its_progress_forever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def report(text: str) -> None:
+        await asyncio.Event().wait()
+
+    def working(context: ToolContext) -> str:
+        context.progress_sync("half", wait=0.01)
+        return "done"
+
+    assert run(PythonTool(working), report=report) == finished("done")
+    assert "the progress of run_1/call_1 was not written in time" in caplog.text
 
 
 # Lookup

@@ -118,13 +118,14 @@ class ToolContext:
         except Exception:
             logger.exception("the progress of %s could not be written", self.key)
 
-    def progress_sync(self, value: object) -> None:
-        """`progress` for functions that are not async. Returns when it is written."""
+    def progress_sync(self, value: object, *, wait: float = PROGRESS_TIMEOUT) -> None:
+        """`progress` for functions that are not async. Returns when it is written, or after `wait`
+        seconds."""
         if self._loop is None or self._ended:
             return
         written = asyncio.run_coroutine_threadsafe(self.progress(value), self._loop)
         try:
-            written.result(PROGRESS_TIMEOUT)
+            written.result(wait)
         except TimeoutError:
             written.cancel()
             logger.warning("the progress of %s was not written in time", self.key)
