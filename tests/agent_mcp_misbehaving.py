@@ -13,6 +13,7 @@ from typing import Any
 
 HOW = sys.argv[1]
 
+ANY = [{"name": "act", "inputSchema": {"type": "object"}}]
 TOOLS: dict[str, list[Any]] = {
     # neither schema is one, and the result fits none
     "lying": [
@@ -20,13 +21,12 @@ TOOLS: dict[str, list[Any]] = {
             "name": "lie",
             "inputSchema": {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}},
             "outputSchema": {"type": "object", "properties": {"sum": {"type": "integer"}}},
-        }
+        },
+        {"name": "lie", "inputSchema": {"type": "object"}, "description": "Once more."},
     ],
-    "invalid-list": [{"name": 7}],
+    "invalid-list": [*ANY, {"name": "number", "inputSchema": {"type": "number"}}],
     "invalid-result": [{"name": "lie", "inputSchema": {"type": "object"}}],
 }
-ANY = [{"name": "act", "inputSchema": {"type": "object"}}]
-
 RESULTS: dict[str, Any] = {
     "lying": {"content": [{"type": "text", "text": "1"}], "structuredContent": {"sum": "three"}},
     "invalid-result": {"content": "nothing that one could read"},
@@ -53,7 +53,8 @@ def listed(params: dict[str, Any]) -> dict[str, Any]:
     if HOW == "slow-list" and LISTED > 1:
         time.sleep(600)
     if HOW == "endless-list":
-        return {"tools": ANY, "nextCursor": "again"}
+        tool = {"name": f"act{LISTED}", "inputSchema": {"type": "object"}}
+        return {"tools": [tool], "nextCursor": "again"}
     return {"tools": TOOLS.get(HOW, ANY)}
 
 

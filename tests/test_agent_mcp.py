@@ -413,7 +413,10 @@ def test_a_call_before_the_start_is_not_sent() -> None:
         ),
         (misbehaving("silent", connect_timeout=0.5), "no connection within 0.5 s"),
         (misbehaving("exiting", connect_timeout=3), "the server closed its output"),
-        (misbehaving("invalid-list"), "its list of tools is not valid"),
+        (
+            misbehaving("invalid-list"),
+            "its list of tools is not valid: Input should be 'object' at tools.1.inputSchema.type",
+        ),
         (
             McpServerConfig(name="test", url="http://127.0.0.1:1/mcp", connect_timeout=0.5),
             "cannot connect: All connection attempts failed",
@@ -441,8 +444,12 @@ def test_what_a_server_prints_beside_its_messages_is_skipped() -> None:
     assert outcome_of("printing") == finished("ok")
 
 
-def test_a_result_that_fits_no_schema_is_still_the_result() -> None:
+def test_a_result_that_fits_no_schema_is_still_the_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert outcome_of("lying") == finished("1")
+    warnings = [one.getMessage() for one in caplog.records if one.name == "weft.agent.mcp"]
+    assert warnings == ["tool test__lie is listed twice; the first one counts"]
 
 
 def test_a_result_that_cannot_be_read_says_that_the_tool_was_executed() -> None:

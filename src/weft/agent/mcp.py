@@ -8,7 +8,6 @@ has seen the new one.
 
 import asyncio
 import logging
-import math
 import re
 from hashlib import sha256
 from importlib import import_module
@@ -80,6 +79,7 @@ class McpServer:
         """Stops the server. Calls in progress become ambiguous."""
         if self._supervisor is not None:
             self._supervisor.cancel()
+            # If we are cancelled here, the supervisor still ends its server before it ends.
             await asyncio.wait((self._supervisor,))
         if self._connected is not None:
             self._connected.cancel()
@@ -90,11 +90,23 @@ class McpServer:
         if isinstance(found, NotSent):
             raise McpUnavailable(f"MCP server {self.config.name}: {found.why}")
         _, tools = found
-        allow = self.config.allow
-        for name in sorted(set(allow or ()) - {tool.name for tool in tools}):
+        for name in sorted(set(self.config.allow or ()) - {tool.name for tool in tools}):
+            # Most likely a typo: the agent would lack a tool, and nobody would know why.
             logger.warning("MCP server %s has no tool %r, which is allowed", self.config.name, name)
-        allowed = [tool for tool in tools if allow is None or tool.name in allow]
-        return [McpTool(self, self._spec(tool)) for tool in allowed]
+        usable: dict[str, McpTool] = {}
+        for tool in tools:
+            if not self._is_allowed(tool):
+                continue
+            spec = self._spec(tool)
+            # Model APIs refuse a request with two tools of one name, and the run could not go on.
+            if spec.name in usable:
+                logger.warning("tool %s is listed twice; the first one counts", spec.name)
+            else:
+                usable[spec.name] = McpTool(self, spec)
+        return list(usable.values())
+
+    def _is_allowed(self, tool: RemoteTool) -> bool:
+        return self.config.allow is None or tool.name in self.config.allow
 
     async def find(self, spec: ToolSpec) -> "tuple[McpConnection, RemoteTool] | AnyOutcome":
         """The tool of a spec if it is still the same, and where to call it."""
@@ -106,7 +118,8 @@ class McpServer:
             now = self._spec(tool)
             if now.name != spec.name:
                 continue
-            if self.config.allow is not None and tool.name not in self.config.allow:
+            # The settings of today count, whatever those of the run's beginning were.
+            if not self._is_allowed(tool):
                 return failed(f"the settings do not allow tool {tool.name!r}")
             if now.digest != spec.digest:
                 return Changed(spec.digest, now)
@@ -119,6 +132,7 @@ class McpServer:
             connected = self._connected
             if connected is None:
                 break
+            # `wait` rather than `await`: a caller that is cancelled must not cancel it for others.
             await asyncio.wait((connected,), timeout=self.config.connect_timeout)
             if not connected.done() or connected.cancelled():
                 break
@@ -132,6 +146,8 @@ class McpServer:
 
     def _spec(self, tool: RemoteTool) -> ToolSpec:
         name = tool_name(self.config.name, tool.name)
+        # "Clients should never make tool use decisions based on ToolAnnotations received from
+        # untrusted servers" (MCP 2025-06-18, schema of ToolAnnotations).
         retry: RetryClass = "once"
         if self.config.trust_hints:
             retry = "pure" if tool.read_only else "idempotent" if tool.idempotent else "once"
@@ -156,12 +172,15 @@ class McpServer:
             try:
                 async with connect(self.config, loss) as connection:
                     logger.info("MCP server %s: connected", self.config.name)
+                    # A server may be gone as soon as it has said hello.
                     if loss.why is None and self._connected is not None:
                         self._connected.set_result(connection)
                     await loss.wait()
             # Whatever a server, a network or the package does: the next attempt may succeed.
             except Exception as error:
                 loss.report(_reason(error, self.config))
+            # Not after every success: a server that dies right after its handshake would be
+            # started twice a second, forever.
             if loop.time() - begun > MAX_DELAY:
                 delay = FIRST_DELAY
             logger.warning(
@@ -205,7 +224,9 @@ class McpTool:
         if not isinstance(arguments, dict):
             raise InternalError(f"arguments of {self.spec.name} that it did not decode")
         limits = [one for one in (self.spec.timeout, context.remaining) if one is not None]
-        deadline = asyncio.get_running_loop().time() + min(limits, default=math.inf)
+        now = asyncio.get_running_loop().time()
+        deadline = now + min(limits) if limits else None
+        # Two steps, since what goes wrong before the call is sent is no ambiguity.
         try:
             async with asyncio.timeout_at(deadline):
                 found = await self._server.find(self.spec)
@@ -217,6 +238,7 @@ class McpTool:
         try:
             async with asyncio.timeout_at(deadline):
                 outcome = await connection.call(tool.name, arguments, context.key, context.progress)
+        # By being cancelled, the call tells the server to stop; whether it does is its own affair.
         except TimeoutError:
             return Ambiguous(self._late("the call was sent", limits))
         finally:
@@ -239,11 +261,13 @@ def tool_name(server: str, name: str) -> str:
     plain = f"{server}__{name}"
     if TOOL_NAME.fullmatch(plain):
         return plain
+    # Of the name only: the tool keeps its name when the server lists others before it.
     digest = sha256(plain.encode()).hexdigest()[:8]
     return f"{re.sub('[^a-zA-Z0-9_-]', '_', plain)[:55]}_{digest}"
 
 
 def _reason(error: BaseException, config: McpServerConfig) -> str:
+    # The package's task groups wrap what went wrong, several times over.
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):

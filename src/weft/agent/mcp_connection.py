@@ -29,6 +29,7 @@ PAGES = 100
 
 Report = Callable[[object], Awaitable[None]]
 
+# Without the tagged union of the package, which also holds what extensions claim: we have none.
 _RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
@@ -39,7 +40,7 @@ UNANSWERED = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT, types.PA
 UNREADABLE = ("Server returned an error response", "Unexpected content type", "server answered a")
 """How the messages of the package begin where it uses a code of the server's for the same."""
 
-SESSION_ENDED = "Session terminated"
+SESSION_ENDED = (types.INVALID_REQUEST, "Session terminated")
 """What the package says when the server does not know our session: it was started again."""
 
 
@@ -82,8 +83,9 @@ class McpConnection:
                 cursor = page.next_cursor
                 if cursor is None:
                     break
+        # Nothing here is ambiguous: to list tools has no effect.
         except MCPError as error:
-            self._check_session(error)
+            self._is_session_ended(error)
             return NotSent(f"its tools cannot be listed: {self._why(error)}")
         except ValidationError as error:
             return NotSent(f"its list of tools is not valid: {_first_problem(error)}")
@@ -121,21 +123,25 @@ class McpConnection:
         # The package documents more than these two, and a call without an outcome is none.
         except Exception as error:
             return Ambiguous(f"{type(error).__name__}: {error}")
+        # Part of the protocol since 2026-07-28: the package would answer with what its callbacks
+        # say, and call the tool again.
         if isinstance(result, types.InputRequiredResult):
             return failed("the tool asks for input from a person, which is not supported")
         return Finished(_contents(result), result.is_error)
 
     def _failure(self, error: MCPError) -> Finished | Ambiguous | NotSent:
-        self._check_session(error)
-        if error.code == NOT_SENT or error.message == SESSION_ENDED:
+        if self._is_session_ended(error) or error.code == NOT_SENT:
             return NotSent(error.message)
         if error.code in UNANSWERED or error.message.startswith(UNREADABLE):
             return Ambiguous(self._why(error))
         return failed(f"error {error.code}: {error.message}")
 
-    def _check_session(self, error: MCPError) -> None:
-        if error.message == SESSION_ENDED:
+    def _is_session_ended(self, error: MCPError) -> bool:
+        """Whether the server refused a request for its session: it has to be opened again."""
+        ended = (error.code, error.message) == SESSION_ENDED
+        if ended:
             self._loss.report("the server ended the session")
+        return ended
 
     def _why(self, error: MCPError) -> str:
         """The loss of the connection says more than the package does about it."""
@@ -148,6 +154,7 @@ def _remote_tool(tool: types.Tool) -> RemoteTool:
         tool.name,
         tool.description or "",
         msgspec.json.encode(tool.input_schema),
+        # A hint that is missing is no hint, whatever the protocol says about defaults.
         hints.read_only_hint is True,
         hints.idempotent_hint is True,
     )
@@ -161,6 +168,8 @@ def _first_problem(error: ValidationError) -> str:
 
 def _contents(result: types.CallToolResult) -> tuple[ToolContent, ...]:
     contents = tuple(_content(block) for block in result.content)
+    # "For backwards compatibility, a tool that returns structured content SHOULD also return the
+    # serialized JSON in a TextContent block" (MCP 2025-06-18, Tools). Most do.
     if not contents and result.structured_content is not None:
         return (TextContent(msgspec.json.encode(result.structured_content).decode()),)
     return contents
@@ -174,10 +183,12 @@ def _content(block: types.ContentBlock) -> ToolContent:
             return _binary(media_type, data)
         case types.AudioContent(data=data, mime_type=media_type):
             return _binary(media_type, data)
+        # Its text or its bytes, without its URI: that is one of the server's own.
         case types.EmbeddedResource(resource=resource):
             if isinstance(resource, types.TextResourceContents):
                 return TextContent(resource.text)
             return _binary(resource.mime_type or "application/octet-stream", resource.blob)
+        # Not fetched: whether the model gets to see what is behind it is not our decision.
         case types.ResourceLink(name=name, uri=uri):
             return TextContent(f"{name}: {uri}")
 

@@ -28,7 +28,9 @@ TIMEOUT = httpx2.Timeout(30.0, read=None)
 async def http_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[TransportStreams]:
     """Each request is a connection of its own, so there is none to lose here."""
     async with (
+        # With a transport of our own it reads neither proxies nor passwords from the environment.
         httpx2.AsyncClient(
+            # Not compressed, since what a small message unpacks to could be large.
             headers={"accept-encoding": "identity", **config.headers},
             timeout=TIMEOUT,
             transport=FailuresAsAnswers(httpx2.AsyncHTTPTransport()),
@@ -51,8 +53,10 @@ class FailuresAsAnswers(httpx2.AsyncBaseTransport):
             response = await self._transport.handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return _error(NOT_SENT, f"cannot connect: {error}")
+        # The request was on its way, or on the server.
         except httpx2.TransportError as error:
             return _error(CONNECTION_CLOSED, f"connection lost: {_name(error)}")
+        # Server-sent events are left to the package: it handles their failures one by one.
         if response.headers.get("content-type", "").lower().startswith("application/json"):
             return await self._read(response)
         if response.status_code >= 500:
@@ -74,6 +78,7 @@ class FailuresAsAnswers(httpx2.AsyncBaseTransport):
             return _error(CONNECTION_CLOSED, f"connection lost: {_name(error)}")
         finally:
             await response.aclose()
+        # Of the body as it was sent; the new one is unpacked and whole.
         headers = [
             (name, value)
             for name, value in response.headers.multi_items()
@@ -90,6 +95,8 @@ def _name(error: Exception) -> str:
 
 
 def _error(code: int, message: str) -> httpx2.Response:
+    # The package puts in the id of its request where there is none, and takes an error of JSON-RPC
+    # for more than the status says.
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     return httpx2.Response(
         503, headers={"content-type": "application/json"}, content=msgspec.json.encode(body)

@@ -49,7 +49,7 @@ async def stdio_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[
         stdout=PIPE,
         stderr=PIPE,
         env=dict(config.env),
-        start_new_session=True,
+        start_new_session=True,  # a group of its own, which can be signalled as a whole
         limit=MAX_MESSAGE,
     )
     # Unbuffered: a server that sends faster than it is understood is made to wait.
@@ -63,6 +63,7 @@ async def stdio_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[
     try:
         yield incoming, outgoing
     finally:
+        # The package's scopes cancel again at every await, which would leave the process running.
         with anyio.CancelScope(shield=True):
             for task in tasks:
                 task.cancel()
@@ -109,12 +110,14 @@ async def _send(
             line = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
             process.stdin.write(line.encode() + b"\n")
             await process.stdin.drain()
+    # Also ConnectionResetError, by which asyncio says that the pipe is closed.
     except OSError:
         loss.report("the server closed its input")
 
 
 async def _log_stderr(name: str, process: Process) -> None:
     assert process.stderr is not None
+    # Read in any case: a server that nobody listens to blocks when the pipe is full.
     while chunk := await process.stderr.read(8192):
         for line in chunk.decode(errors="replace").splitlines():
             logger.info("MCP server %s: %s", name, line)
@@ -159,6 +162,7 @@ async def _stop(name: str, process: Process) -> None:
 
 def _signal_group(process: Process, number: signal.Signals) -> None:
     """The server is the leader of its group. None is left if they have all ended."""
+    # PermissionError: all that is left of the group are zombies, on some systems.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 

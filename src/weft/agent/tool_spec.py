@@ -63,6 +63,7 @@ def definition_digest(
 ) -> str:
     """A digest of what a model and an operator rely on; neither the order of keys in the schema nor
     blanks count."""
+    # Written anew with sorted keys: a server may list them in another order after each restart.
     schema = msgspec.json.decode(parameters)
     definition = msgspec.json.encode([name, description, schema, retry], order="deterministic")
     return sha256(definition).hexdigest()

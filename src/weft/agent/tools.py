@@ -91,6 +91,7 @@ class ToolContext:
         self.executor = executor
         """The threads for functions that are not async."""
         self._report = report
+        # Known when the call begins: a context may be made where no loop runs.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
@@ -112,6 +113,7 @@ class ToolContext:
         """
         if self._report is None or self._ended:
             return
+        # Outside the try: a value that is not JSON is the tool's mistake, and it should know.
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         try:
             await self._report(_without_surrogates(text))
@@ -123,6 +125,7 @@ class ToolContext:
         seconds."""
         if self._loop is None or self._ended:
             return
+        # The thread waits, so that it cannot report faster than reports are written.
         written = asyncio.run_coroutine_threadsafe(self.progress(value), self._loop)
         try:
             written.result(wait)
@@ -229,6 +232,7 @@ class PythonTool:
         """Whether somebody must approve the call. A predicate that fails counts as yes."""
         if self._predicate is None:
             return self.spec.approval == "always"
+        # A predicate with a bug must not wave a call through, nor stop the run.
         try:
             return bool(self._predicate(arguments))
         except Exception:
@@ -247,6 +251,7 @@ class PythonTool:
             _raised,
         )
         outcome = await _execute(self._function, execution, context, self.spec.timeout)
+        # Not begun means not executed, and that is an answer.
         if isinstance(outcome, Late):
             return Ambiguous(outcome.why) if outcome.begun else failed(outcome.why)
         return outcome
@@ -271,6 +276,7 @@ class PythonTool:
         What the tool wrote before it raised an exception is undone, and the exception is the
         answer. An error of the database is not an answer: it fails the transaction.
         """
+        # Called here, inside the generator: each attempt of the transaction begins anew.
         statements = cast("Queries[object]", self._invoke(arguments, context))
         # The transaction is not ours to end: it holds the receipt, and perhaps more.
         yield "SAVEPOINT weft_tool", ()
@@ -283,6 +289,7 @@ class PythonTool:
         return answer
 
     def _invoke(self, arguments: Arguments, context: ToolContext) -> object:
+        # Not recursive: the function gets the structs and dataclasses of its annotations.
         values = msgspec.structs.asdict(cast(msgspec.Struct, arguments))
         if self._context_parameter is not None:
             values[self._context_parameter] = context
@@ -318,6 +325,7 @@ def _retry_class(
         raise ArgumentValueError(
             f"tool {name}: retry is one of {', '.join(RETRY_CLASSES)}, not {retry!r}"
         )
+    # Read from the code, so that a tool cannot claim a guarantee that it does not have.
     yields = inspect.isgeneratorfunction(function)
     if retry is None:
         return "transactional" if yields else "once"
@@ -368,8 +376,11 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     def declare(function: F) -> F:
         declared = PythonTool(function, **options)
+        # The function itself is returned and only gets an attribute, so that whatever looks at it
+        # (type checkers, `inspect`, other decorators) sees what was written.
         try:
             setattr(function, ATTRIBUTE, declared)
+        # Bound methods and functions written in C have no room for it.
         except AttributeError:
             raise ArgumentTypeError(
                 f"tool {declared.spec.name}: a {type(function).__name__} cannot be decorated; "
@@ -426,6 +437,7 @@ def _answer(value: object) -> Finished:
         return Finished()
     if isinstance(value, str):
         return Finished((TextContent(_without_surrogates(value)),) if value else ())
+    # An empty list is a result like any other, and not the absence of contents.
     contents = value if isinstance(value, list | tuple) and value else (value,)
     if all(isinstance(one, TextContent | ImageContent | FileContent) for one in contents):
         return Finished(tuple(cast("Sequence[ToolContent]", contents)))
@@ -461,4 +473,5 @@ def _looked_up(value: object) -> Finished | NotDone | Unknown:
 
 def _without_surrogates(text: str) -> str:
     """Halves of surrogate pairs cannot be stored or sent."""
+    # Two halves that stand side by side become the character that they are.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
