@@ -77,8 +77,11 @@ def main() -> None:
     if HOW == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it takes more than a word to stop it
     if HOW == "parent":
-        # A child that survives its parent, unless somebody ends it.
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        # A child that survives its parent, unless somebody ends it: it has pipes of its own, so
+        # that those of its parent close in time.
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        null = subprocess.DEVNULL
+        child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
         print(child.pid, file=sys.stderr, flush=True)
     if HOW == "exiting":
         sys.exit("cannot open the database")

@@ -88,8 +88,9 @@ def structured() -> CallToolResult:
 
 
 @server.tool(structured_output=False)
-def large(size: int) -> str:
+async def large(context: Context, size: int) -> str:
     """A text of a size."""
+    await context.report_progress(0)  # so that HTTP answers with a stream of events if it may
     return "x" * size
 
 

@@ -496,6 +496,8 @@ class Proxy(http.server.BaseHTTPRequestHandler):
     """A server of 2025 with sessions, behind a proxy that fails in the middle of a call: the
     query of the URL says how."""
 
+    forgotten: ClassVar[set[str]] = set()
+    """Sessions that the server does not know any more."""
     RESULTS: ClassVar[dict[str, Any]] = {
         "initialize": {
             "protocolVersion": "2025-06-18",
@@ -508,7 +510,10 @@ class Proxy(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
         method = request["method"]
-        if method in self.RESULTS:
+        if self.headers["mcp-session-id"] in self.forgotten:
+            self.answer(404, "text/plain", b"")
+            self.forgotten.clear()
+        elif method in self.RESULTS:
             answer = {"jsonrpc": "2.0", "id": request["id"], "result": self.RESULTS[method]}
             self.answer(200, "application/json", msgspec.json.encode(answer))
         elif method == "tools/call":
@@ -584,6 +589,17 @@ def test_what_the_server_did_not_answer_itself_is_ambiguous(
         found = asyncio.run(test(f"{url}?{how}"))
     # How a cut connection is described is the HTTP client's business.
     assert isinstance(found, Ambiguous) if outcome is None else found == outcome
+
+
+def test_a_session_that_the_server_forgot_is_opened_again_before_the_call() -> None:
+    async def test(url: str) -> AnyOutcome:
+        async with McpServer(McpServerConfig(name="test", url=url)) as server:
+            (tool,) = await server.tools()
+            Proxy.forgotten.add("session")
+            return await call(tool)
+
+    with listening(Proxy) as url:
+        assert asyncio.run(test(f"{url}?bad-gateway")) == Ambiguous("HTTP status 502")
 
 
 def test_a_server_that_does_not_list_its_tools_in_time_gets_no_call() -> None:
