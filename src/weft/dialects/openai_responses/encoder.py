@@ -322,7 +322,7 @@ class ResponsesEncoder:
         if part.signature is not None:
             self._items.not_carried(part.type, f"its signature is only for {part.origin}")
         if item_extra.logprobs:
-            text.logprobs = Raw(_json(item_extra.logprobs))
+            text.logprobs = wire.to_raw(item_extra.logprobs)
         text.item.phase = item_extra.phase or text.item.phase
         text.item.extra_fields |= without_identity(item_extra.item)
         if self._items.is_native:
@@ -370,7 +370,7 @@ class ResponsesEncoder:
             )
         else:
             return None
-        return Raw(_json(citation))
+        return wire.to_raw(citation)
 
     def _annotate(self, text: TextPartWriter, annotation: Raw) -> None:
         key = b',"annotation_index":%d,"annotation":' % len(text.annotations)
@@ -453,7 +453,7 @@ class ResponsesEncoder:
             return
         slot = self._items.allocate(None, "ig")
         self._write_fixed_item(
-            slot, Raw(_json(wire.ImageGenerationCall(slot.id, part.data, format)))
+            slot, wire.to_raw(wire.ImageGenerationCall(slot.id, part.data, format))
         )
 
     def _opaque(self, part: Opaque) -> None:

@@ -1,7 +1,6 @@
 """Maps finish reasons, usage and errors between the wire and parts."""
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from weft.dialects.error_classes import CLASSES, ErrorPartExtra, classify
 from weft.dialects.openai_responses import wire
@@ -63,5 +62,5 @@ def error_from_wire(error: wire.ResponsesError, kind: ErrorKind = "upstream") ->
         code=whole_characters(error.code) if isinstance(error.code, str) else error.code,
         status=STATUSES.get(error_class, CLASSES[error_class].status),
         retryable=CLASSES[error_class].retryable,
-        extra=UNSET if extra == ErrorPartExtra() else Raw(msgspec.json.encode(extra)),
+        extra=UNSET if extra == ErrorPartExtra() else wire.to_raw(extra),
     )

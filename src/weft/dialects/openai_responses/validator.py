@@ -1,4 +1,4 @@
-"""Validates one Responses stream against its rules (`validation/rules.py`).
+"""Validates one Responses stream against its rules (`rules.toml`).
 
 Reads untyped events and shares no code with the decoder. An item is found by its id, or else by its
 output index. After a violation it goes on with the most likely meaning of the event, so that one

@@ -272,6 +272,7 @@ class ObjectOnly(msgspec.Struct):
 RESPONSE_OBJECT = "response"
 
 decode_event = large_json.decoder(ResponsesEvent)
+_encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(ObjectOnly).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -299,8 +300,8 @@ def object_fields(raw: Json) -> dict[str, Raw]:
         return {}
 
 
-def to_raw(value: str | int) -> Raw:
-    return Raw(msgspec.json.encode(value))
+def to_raw(value: object) -> Raw:
+    return Raw(_encode(value))
 
 
 def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
@@ -314,7 +315,7 @@ def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
 
 def raw_object(values: dict[str, Raw]) -> Raw:
     """Encodes an object of raw values on one line."""
-    return one_line(Raw(msgspec.json.encode(values)))
+    return one_line(to_raw(values))
 
 
 def parse_object(text: str | bytes | Raw) -> Fields | None:

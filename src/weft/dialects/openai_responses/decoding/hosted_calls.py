@@ -193,12 +193,11 @@ def _tool_search_output(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Emits the result of the search it names, else of the first hosted one without a result."""
-    if wire_item.call_id:
-        id, mapped = wire_item.call_id, ("call_id", "tools")
-    else:
+    id, mapped = wire_item.call_id, ["call_id", "tools"]
+    if not id:
         # capture: tool-searches
         id = state.open_searches.popleft().id if state.open_searches else item.id
-        mapped = ("tools", "")
+        mapped = ["tools"]
     tools = wire_item.tools if isinstance(wire_item.tools, Raw) else Raw(b"[]")
     state.emit_result_item(item, id, {"tools": tools}, raw, mapped, is_error=wire_item.failed)
 

@@ -7,6 +7,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Buffer
 from weft.dialects.openai_responses.wire import ResponsesItem
+from weft.partial_json import whole_characters
 from weft.parts import Json, ToolCall
 
 
@@ -48,6 +49,11 @@ class DecodedPart:
         self.full_text: str | None = None
         self.annotations: dict[int, Raw] = {}
         self.logprobs: Json = UNSET
+
+    def take_full_text(self, text: str | None) -> None:
+        """Takes the full text that came after the deltas, if the event has it."""
+        if text is not None:
+            self.full_text = whole_characters(text)
 
     @property
     def holding(self) -> bool:

@@ -18,7 +18,6 @@ from weft.dialects.openai_responses.decoding.item import (
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.extra import remaining_fields
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
-from weft.partial_json import whole_characters
 from weft.parts import Opaque, Source, SourceKind, TextDelta, TextEnd, TextStart
 
 TEXT, REFUSAL = "text", "refusal"
@@ -88,8 +87,7 @@ def _text_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) ->
 
 def _refusal_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.refusal:
-        part = _text_for_event(state, item, REFUSAL, event)
-        part.full_text = whole_characters(event.refusal)
+        _text_for_event(state, item, REFUSAL, event).take_full_text(event.refusal)
 
 
 def part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
@@ -122,8 +120,7 @@ def _take_whole_part(
     if kind is None:
         return
     part = open_text(state, item, kind, index)
-    text = wire_part.refusal if kind == REFUSAL else wire_part.text
-    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.take_full_text(wire_part.refusal if kind == REFUSAL else wire_part.text)
     part.logprobs = wire_part.logprobs if isinstance(wire_part.logprobs, Raw) else part.logprobs
     for annotation_index, annotation in enumerate(wire_part.annotations or ()):
         _annotate(state, part, annotation_index, annotation)
@@ -151,7 +148,7 @@ def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw
     if kind is None:
         detail = f"annotation {annotation.type!r} is not a source: kept with its text"
         state.findings.once("event-unknown", f"annotation {annotation.type}", detail)
-    if kind is not None:
+    else:
         state.out.append(
             Source(
                 state.context.ids.local("source"),

@@ -24,7 +24,6 @@ from weft.dialects.openai_responses.decoding.item import (
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
-from weft.partial_json import whole_characters
 from weft.parts import Json, ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
 
 SUMMARY, RAW = "summary", "raw"
@@ -80,7 +79,7 @@ def _summary_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent
 def _summary_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.text:
         part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
-        part.full_text = whole_characters(event.text)
+        part.take_full_text(event.text)
 
 
 def _summary_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
@@ -90,7 +89,7 @@ def _summary_part_done(state: DecoderState, item: DecodedItem, event: ResponsesE
         part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
     if part is None or part.stage is not PartStage.ACTIVE:  # it never started, so it has no end
         return
-    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.take_full_text(text)
     # capture: reasoning-stored
     if state.store and not item.has_encrypted_content:
         _conclude(state, part)
@@ -106,9 +105,8 @@ def raw_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> 
 
 def _raw_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.text:
-        _open_reasoning(state, item, RAW, event.content_index or 0).full_text = whole_characters(
-            event.text
-        )
+        part = _open_reasoning(state, item, RAW, event.content_index or 0)
+        part.take_full_text(event.text)
 
 
 def raw_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
@@ -116,17 +114,15 @@ def raw_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent
 
 
 def raw_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
-    text = event.part.text if event.part else None
     part = _open_reasoning(state, item, RAW, event.content_index or 0)
-    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.take_full_text(event.part.text if event.part else None)
 
 
 def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     for kind, raw_parts in ((SUMMARY, wire_item.summary), (RAW, wire_item.content)):
         for index, raw_part in enumerate(raw_parts or ()):
             text = state.salvage.item(raw_part, wire.ResponsesPart).text
-            part = _open_reasoning(state, item, kind, index)
-            part.full_text = part.full_text if text is None else whole_characters(text)
+            _open_reasoning(state, item, kind, index).take_full_text(text)
     encrypted = wire_item.encrypted_content or None
     envelope = unwrap(encrypted) if isinstance(encrypted, str) else None
     if envelope is not None and envelope.state.call is not None:  # the signature of a call

@@ -113,7 +113,7 @@ def _output_so_far(item: DecodedItem) -> Raw:
         }
         for index in sorted(item.command_outputs)
     ]
-    return Raw(msgspec.json.encode(outputs))
+    return wire.to_raw(outputs)
 
 
 def _output_done(

@@ -109,7 +109,7 @@ class CallItem(OutputItem):
         own = {"status": status, "call_id": self.public_call_id, "name": self.name}
         identity = {key: value for key, value in own.items() if key in self.kind.keys}
         head = {"type": self.kind.type, "id": self.id, **identity}
-        return {**{key: Raw(_json(value)) for key, value in head.items()}, **self.fields}
+        return {**{key: wire.to_raw(value) for key, value in head.items()}, **self.fields}
 
     def is_cut(self, last: bool) -> bool:
         return self.invalid or self.open > 0
@@ -173,7 +173,7 @@ class CallItem(OutputItem):
             labels["caller"] = {"type": "program", "caller_id": part.caller}
         self.fields = (
             _without_kept(params_fields, item_fields, self.kind.streamed)
-            | {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
+            | {key: wire.to_raw(value) for key, value in labels.items() if value is not None}
             | item_fields
         )
 
@@ -203,12 +203,12 @@ class CallItem(OutputItem):
     def _with_streamed_text(self, fields: Fields, text: str) -> Fields:
         """Returns the fields with this value of the streamed text."""
         *outer, last = self.kind.streamed.path if self.kind.streamed else ("",)
-        value = Raw(_json(text))
+        value = wire.to_raw(text)
         for key in reversed(outer):
             inside = parse_object(fields.get(key, Raw(b"{}"))) or {}
             if text or last in inside:
                 inside[last] = value
-            last, value = key, Raw(_json(inside))
+            last, value = key, wire.to_raw(inside)
         return {**fields, last: value}
 
 
@@ -234,7 +234,7 @@ class CallResultItem(OutputItem):
 
     def render(self, status: wire.Status) -> wire.RenderedItem:
         own_fields = {"type": self.type, "id": self.id, "status": status, "call_id": self.call_id}
-        return {**{key: Raw(_json(value)) for key, value in own_fields.items()}, **self.fields}
+        return {**{key: wire.to_raw(value) for key, value in own_fields.items()}, **self.fields}
 
     def is_cut(self, last: bool) -> bool:
         return self.open > 0

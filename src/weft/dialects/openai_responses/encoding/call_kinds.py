@@ -16,10 +16,8 @@ from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import parse
 
-_json = msgspec.json.Encoder().encode
-
 _NO_FIELDS: Fields = {}
-_NULL, _EMPTY_OBJECT, _EMPTY_TEXT, _EMPTY_LIST = Raw(b"null"), Raw(b"{}"), Raw(b'""'), Raw(b"[]")
+_EMPTY_OBJECT, _EMPTY_TEXT, _EMPTY_LIST = Raw(b"{}"), Raw(b'""'), Raw(b"[]")
 
 RESULT_ITEMS: dict[str, tuple[str, Fields]] = {
     "shell_call_output": ("sho", {"output": _EMPTY_LIST}),
@@ -114,7 +112,7 @@ def _mcp_result(call_fields: Fields, result: Raw) -> Fields:
     """Returns the output of an MCP call, which is a string."""
     if parse_object(result) is not None or bytes(result).startswith(b'"'):
         return result_keys("output")(call_fields, result)
-    return {"output": Raw(_json(bytes(result).decode()))}
+    return {"output": wire.to_raw(bytes(result).decode())}
 
 
 # Equivalent calls of other dialects
@@ -148,7 +146,7 @@ _decode_blocks = msgspec.json.Decoder(list[_TextBlock]).decode
 
 def _search_action(params: str) -> Fields:
     query = wire.decode_or_default(Raw(params.encode()), _SearchParams).query
-    return {"action": Raw(_json({"type": "search", "query": query}))}
+    return {"action": wire.to_raw({"type": "search", "query": query})}
 
 
 def _search_sources(call_fields: Fields, result: Raw) -> Fields:
@@ -157,19 +155,19 @@ def _search_sources(call_fields: Fields, result: Raw) -> Fields:
     except (ValueError, RecursionError):
         return {}
     action = parse_object(call_fields["action"]) or {}
-    action["sources"] = Raw(_json([{"type": "url", "url": url} for url in urls]))
-    return {"action": Raw(_json(action))}
+    action["sources"] = wire.to_raw([{"type": "url", "url": url} for url in urls])
+    return {"action": wire.to_raw(action)}
 
 
 def _code_fields(params: str) -> Fields:
     code = wire.decode_or_default(Raw(params.encode()), _CodeParams).code
-    return {"container_id": Raw(b'""'), "code": Raw(_json(code))}
+    return {"container_id": _EMPTY_TEXT, "code": wire.to_raw(code)}
 
 
 def _code_outputs(call_fields: Fields, result: Raw) -> Fields:
     execution = wire.decode_or_default(result, _ExecutionResult)
     printed = [text for text in (execution.output, execution.stdout, execution.stderr) if text]
-    return {"outputs": Raw(_json([{"type": "logs", "logs": text} for text in printed]))}
+    return {"outputs": wire.to_raw([{"type": "logs", "logs": text} for text in printed])}
 
 
 def _mcp_output(call_fields: Fields, result: Raw) -> Fields:
@@ -179,8 +177,8 @@ def _mcp_output(call_fields: Fields, result: Raw) -> Fields:
     except (ValueError, RecursionError):
         return _mcp_result(call_fields, result)
     if len(blocks) == 1 and blocks[0].text is not None:
-        return {"output": Raw(_json(blocks[0].text))}
-    return {"output": Raw(_json(bytes(result).decode()))}
+        return {"output": wire.to_raw(blocks[0].text)}
+    return {"output": wire.to_raw(bytes(result).decode())}
 
 
 # The rows
@@ -254,7 +252,7 @@ CALL_KINDS: dict[str, CallKind] = {
         "image_generation_call",
         "ig",
         _as_fields,
-        placeholders={"result": _NULL},
+        placeholders={"result": wire.NULL},
         progress=ProgressEvents("in_progress", "generating", "completed"),
         result_to_fields=result_keys("result"),
     ),

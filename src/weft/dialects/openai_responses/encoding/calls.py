@@ -18,9 +18,6 @@ that the provider executes never wait.
 
 from collections import deque
 
-import msgspec
-from msgspec import Raw
-
 from weft.assembler import Assembler
 from weft.dialects.envelope import wrap_call_signature
 from weft.dialects.openai_responses import wire
@@ -46,8 +43,6 @@ from weft.parts import (
     ToolParamsStart,
     ToolResult,
 )
-
-_json = msgspec.json.Encoder().encode
 
 
 class CallWriter:
@@ -284,7 +279,7 @@ class CallWriter:
     def tool_result(self, part: ToolResult) -> None:
         call = self._calls.get(part.id)
         stored: Fields = {**(self._items.item_extra(part.extra).item or {})}
-        identity = wire.decode_or_default(Raw(_json(stored)), wire.Identity)
+        identity = wire.decode_or_default(wire.to_raw(stored), wire.Identity)
         type = identity.type or (call.kind.result_item if call is not None else None)
         fields, events = without_identity(stored), self._items.events
         if type is not None:

@@ -12,8 +12,6 @@ from weft.request import OutputFormat, Request, Tool, ToolChoice
 
 T = TypeVar("T")
 
-_NULL = Raw(b"null")
-
 
 class EchoedFunctionTool(schema.FunctionToolParam, tag="function", omit_defaults=False):
     """A function of the request, with all its keys."""
@@ -143,7 +141,7 @@ def _or(value: T | None, default: T) -> T:
 def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
-    parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
+    parameters = tool.parameters if isinstance(tool.parameters, Raw) else wire.NULL
     return EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 
@@ -164,5 +162,5 @@ def _format(output: OutputFormat) -> schema.TextFormatParam:
     """
     if output.kind == "json-schema":
         name = output.name or "output"
-        return EchoedJsonSchema("json_schema", name, output.description, _NULL, output.strict)
+        return EchoedJsonSchema("json_schema", name, output.description, wire.NULL, output.strict)
     return schema.TextFormatParam("json_object" if output.kind == "json" else "text")

@@ -271,8 +271,7 @@ def _with_status(extra: Json, status: str | None) -> Json:
     """Adds a status to `extra`, unless it is `completed`, which is the default."""
     if status is None or status == "completed":
         return extra
-    encoded = Raw(msgspec.json.encode(status))
-    return Raw(msgspec.json.encode({**fields_of(extra), "status": encoded}))
+    return schema.to_raw({**fields_of(extra), "status": status})
 
 
 def _text(raw: Raw | None) -> str:

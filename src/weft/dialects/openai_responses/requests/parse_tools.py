@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, NULL
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.turns import TOOL_DECLARATION
@@ -16,7 +16,6 @@ from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
-_NULL = Raw(b"null")
 _CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
@@ -90,7 +89,7 @@ def _function(raw: Raw, path: str) -> Tool:
     return Tool(
         param.name,
         description=param.description,
-        parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
+        parameters=parameters if isinstance(parameters, Raw) and parameters != NULL else UNSET,
         strict=param.strict if isinstance(param.strict, bool) else None,
         extra=schema.extra_of(raw, schema.FunctionToolParam),
     )
@@ -105,7 +104,7 @@ def _custom(raw: Raw, path: str) -> Tool:
 def _web_search(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.WebSearchToolParam, path)
     filters = param.filters or schema.WebSearchFilters()
-    location = UNSET if param.user_location == _NULL else param.user_location
+    location = UNSET if param.user_location == NULL else param.user_location
     if isinstance(location, Raw):
         read_object(location, schema.UserLocationParam, f"{path}.user_location")
     hosted = Hosted(
@@ -170,7 +169,7 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
 
 def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
     """Returns the tool choice. One that is not understood goes to `extra`."""
-    if not isinstance(raw, Raw) or raw == _NULL:
+    if not isinstance(raw, Raw) or raw == NULL:
         return None
     if bytes(raw).startswith(b'"'):
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))

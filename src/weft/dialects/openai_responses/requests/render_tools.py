@@ -8,7 +8,7 @@ from msgspec import Raw
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, NULL
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
@@ -21,7 +21,6 @@ from weft.dialects.requests.unknown_fields import (
 from weft.request import Hosted, Request, Tool
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
-_NULL = Raw(b"null")
 _NEVER = Raw(b'"never"')
 
 
@@ -71,7 +70,7 @@ class ResponsesToolRenderer:
         value = schema.FunctionToolParam(
             self._name(tool, f"{path}.name"),
             tool.description,
-            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
+            tool.parameters if isinstance(tool.parameters, Raw) else NULL,
             strict if self._passthrough.same_dialect else bool(strict),
         )
         extra = fields_of(tool.extra)

@@ -91,6 +91,9 @@ class TrackedItem:
             f"{quote_word(self.type or 'item')} {shown(self.id)} (output_index {shown(self.index)})"
         )
 
+    def _location(self, group: str, index: int) -> str:
+        return f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+
     # Identity
 
     def check_identity(self, item: JsonObject, where: str) -> None:
@@ -123,7 +126,7 @@ class TrackedItem:
         if index is None:
             return
         parts = self._parts[group]
-        location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+        location = self._location(group, index)
         if index in parts and parts[index].added_at is not None:
             detail = f"{where} for {location}, which was added at event {parts[index].added_at}"
             self._report("part-repeated", (self, group, index), f"{detail}; expected its deltas")
@@ -144,7 +147,7 @@ class TrackedItem:
         if index is None:
             return
         part = self._part_at(group, index, where)
-        location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+        location = self._location(group, index)
         if part.done_at is not None:
             detail = f"{where} for {location}, which was done at event {part.done_at}"
             self._report("part-closed", (self, group, index), f"{detail}; expected nothing more")
@@ -171,9 +174,7 @@ class TrackedItem:
     def _part_at(self, group: str, index: int, where: str) -> TrackedPart:
         parts = self._parts[group]
         if index not in parts:
-            detail = (
-                f"{where} for {INDEX_KEYS[group]} {shown(index)} of {self}, which was never added"
-            )
+            detail = f"{where} for {self._location(group, index)}, which was never added"
             wrapper = "content_part" if group == "content" else "reasoning_summary_part"
             expected = f"; expected response.{wrapper}.added first"
             self._report("part-not-added", (self, group), detail + expected)
@@ -226,9 +227,7 @@ class TrackedItem:
             return None
         part = self._part_at(field.group, index, where)
         if part.done_at is not None:
-            detail = (
-                f"{where} for {INDEX_KEYS[field.group]} {shown(index)} of {self}, done at event "
-            )
+            detail = f"{where} for {self._location(field.group, index)}, done at event "
             detail += f"{part.done_at}; expected nothing more for it"
             self._report("part-closed", (self, field.group, index), detail)
         if part.type and part.type not in field.parts:
@@ -279,7 +278,7 @@ class TrackedItem:
             detail = f"{where} has {len(listed)} parts in {group} of {self}; expected {len(parts)}"
             self._report("item-differs", (self, group), detail + ", as were streamed")
         for index, part in sorted(parts.items()):
-            location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+            location = self._location(group, index)
             if part.added_at is not None and part.done_at is None:
                 detail = f"{where} while {location} is open; expected its part to be done first"
                 self._report("part-not-done", (self, group, index), detail)
