@@ -26,6 +26,7 @@ class _FrameHeader(msgspec.Struct):
     response: Identity | None = None
 
 
+# A server announces a response with up to three snapshots of the same id before its first item.
 _CREATED = "response.created"
 _ANNOUNCING_EVENTS = frozenset((_CREATED, "response.queued", "response.in_progress"))
 
@@ -48,6 +49,9 @@ def _begins_response(frame: Frame, before: Sequence[Frame]) -> bool:
     """Whether this frame creates a new response. A repeated `response.created` with the same id,
     before any output, does not.
     """
+    # A capture of a WebSocket session or of a tool loop has several responses in a row, each with
+    # indexes and numbers from 0. A `response.created` that only repeats the announcement must not
+    # cut an empty response off.
     # capture: two-responses
     if _header(frame).type != _CREATED:
         return False
@@ -112,9 +116,12 @@ def _sequence_number(frame: Frame) -> int | None:
 
 def _event_key(frame: Frame) -> EventKey | None:
     """Returns the event type, the item and the part it is about, and the id of an item it adds."""
+    # Deltas are most of a stream and always stand for a part, so they are not even decoded.
     if frame.event.endswith(".delta"):
         return None
     event = _position(frame)
+    # Both names of raw reasoning are one event, or the encoder would write its own after the
+    # upstream's.
     type = (event.type or frame.event).replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
     if (
         type.rpartition(".")[2] not in _SINGLE_EVENT_SUFFIXES
@@ -122,8 +129,12 @@ def _event_key(frame: Frame) -> EventKey | None:
         or type in _TERMINAL_EVENTS
     ):
         return None
+    # An event has at most one of these: they count the content, the summary parts or the commands
+    # of one item.
     indexes = (event.content_index, event.summary_index, event.command_index)
     part = next((index for index in indexes if index is not None), -1)
+    # With the id the encoder can tell under which index the client knows an item that has no part
+    # yet.
     if type == "response.output_item.added" and event.item is not None and event.item.id:
         return (type, event.output_index, part, event.item.id)
     return (type, event.output_index, part)
@@ -140,6 +151,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _snapshot(frame: Frame) -> bytes | None:
+    # A search costs a fraction of decoding, and few events have a snapshot.
     if b'"response"' not in frame.data:
         return None
     try:
@@ -154,6 +166,7 @@ def _with_model(frame: Frame, model: str) -> bytes:
     if response is not None:
         renamed = Raw(_with_model_name(response, model))
         return msgspec.json.encode({**_decode_fields(frame.data), "response": renamed})
+    # Without an event name it may be a whole response.
     return frame.data if frame.event else _with_model_name(frame.data, model)
 
 
