@@ -52,7 +52,7 @@ def usage_to_wire(usage: Usage | None) -> wire.ResponsesUsage | None:
         usage.output_tokens,
         usage.input_tokens + usage.output_tokens if total is None else total,
         # `cached_tokens` and `reasoning_tokens` are required integers, so a count that is not known
-        # is 0 here; `cache_write_tokens` exists only in the original API and is left out.
+        # is 0 here; `cache_write_tokens`, only in the original API, is left out instead.
         wire.ResponsesTokenDetails(usage.cache_read_tokens or 0, usage.cache_write_tokens),
         wire.ResponsesTokenDetails(reasoning_tokens=usage.reasoning_tokens or 0),
     )
