@@ -37,10 +37,13 @@ def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: in
     """Returns the part of that kind and index, and starts it if necessary. Its id names the kind
     only if the item already has parts of the other one.
     """
+    # Summary and raw reasoning count their parts apart, so each kind has its own indexes.
     part = item.parts.get((kind, index))
     if part is None:
         opened = sum(key[0] == kind for key in item.parts)
         state.check_index(item, _INDEXES[kind], index, opened)
+        # An item may have both kinds, and empty summary parts in between: ids must differ all the
+        # same.
         # capture: reasoning-part-without-a-word
         both_kinds = any(other in _KINDS and other != kind for other, _ in item.parts)
         id = f"{item.id}:{kind}{index}" if both_kinds else f"{item.id}:{index}"
@@ -51,6 +54,9 @@ def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: in
 
 def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     item.has_encrypted_content = item.has_encrypted_content or bool(wire_item.encrypted_content)
+    # A host that streams raw reasoning adds the item with `content: []` and without
+    # `encrypted_content`. Any other item starts part 0 at once: one without a summary is normal,
+    # and stays as an empty reasoning that can be sent back.
     # capture: raw-reasoning
     expects_raw = isinstance(wire_item.content, list) and isinstance(
         wire_item.encrypted_content, UnsetType
@@ -62,6 +68,8 @@ def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw:
 def summary_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     index = event.summary_index or 0
     if (SUMMARY, index) not in item.parts:
+        # A part that can conclude did so without the encrypted content: only the last part of an
+        # item has it.
         for part in item.parts.values():
             if part.stage is PartStage.CAN_CONCLUDE:
                 _conclude(state, part)
@@ -85,15 +93,18 @@ def _summary_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent)
 def _summary_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     text = event.part.text if event.part else None
     part = item.parts.get((SUMMARY, event.summary_index or 0))
+    # A part that was neither added nor streamed, and has a text, is read from its end.
     if part is None and text:
         part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
     if part is None or part.stage is not PartStage.ACTIVE:  # it never started, so it has no end
         return
     part.take_full_text(text)
+    # A stored response needs no encrypted content, so the end need not wait for it.
     # capture: reasoning-stored
     if state.store and not item.has_encrypted_content:
         _conclude(state, part)
     else:
+        # The encrypted content is final only when the item is done.
         # capture: reasoning-not-stored
         part.stage = PartStage.CAN_CONCLUDE
 
@@ -125,6 +136,7 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
             _open_reasoning(state, item, kind, index).take_full_text(text)
     encrypted = wire_item.encrypted_content or None
     envelope = unwrap(encrypted) if isinstance(encrypted, str) else None
+    # Our own encoder wrote this item, for a call that has no field for its signature.
     if envelope is not None and envelope.state.call is not None:  # the signature of a call
         state.call_signatures[envelope.state.call] = envelope
         encrypted = None
@@ -132,6 +144,8 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
             return
     if not item.parts:
         _open_reasoning(state, item, SUMMARY, 0)
+    # Stored, and encrypted content on request as well: all parts ended before it came. A further,
+    # empty part carries it, or it would be lost.
     elif encrypted and not _open_parts(item):  # concluded before the encrypted content came
         _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts))
     # capture: body
@@ -178,6 +192,7 @@ def _conclude(
     end = ReasoningEnd(
         part.id,
         encrypted=encrypted,
+        # Only its origin can read it.
         origin=(state.context.origin or NAME) if encrypted else None,
         whole=part.full_text if whole else None,
         extra=extra,
@@ -192,6 +207,8 @@ EVENTS: dict[str, EventHandler] = {
     "response.reasoning_summary_part.done": _summary_part_done,
     "response.reasoning_summary_text.delta": _summary_delta,
     "response.reasoning_summary_text.done": _summary_done,
+    # The specification writes `response.reasoning.*`; the original API and its client say
+    # `response.reasoning_text.*`.
     "response.reasoning_text.delta": raw_delta,
     "response.reasoning_text.done": _raw_done,
     "response.reasoning.delta": raw_delta,
