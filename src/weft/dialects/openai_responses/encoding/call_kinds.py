@@ -19,6 +19,7 @@ from weft.partial_json import parse
 _NO_FIELDS: Fields = {}
 _EMPTY_OBJECT, _EMPTY_TEXT, _EMPTY_LIST = Raw(b"{}"), Raw(b'""'), Raw(b"[]")
 
+# Ids have the prefixes of the original API; nothing depends on them (Open Responses, Items).
 RESULT_ITEMS: dict[str, tuple[str, Fields]] = {
     "shell_call_output": ("sho", {"output": _EMPTY_LIST}),
     "tool_search_output": ("tso", {"tools": _EMPTY_LIST}),
@@ -82,6 +83,7 @@ class CallKind(NamedTuple):
 
 def _as_fields(params: str) -> Fields:
     fields = parse_object(params)
+    # Params that are not an object have no keys to become fields.
     return _under_key("arguments")(params) if fields is None else fields
 
 
@@ -90,6 +92,7 @@ def _under_key(key: str) -> Callable[[str], Fields]:
     return lambda params: {key: params}
 
 
+# The arguments of a tool search are an object, not text.
 def _as_arguments(params: str) -> Fields:
     try:
         parse(params)
@@ -110,6 +113,7 @@ def result_keys(key: str) -> Callable[[Fields, Raw], Fields]:
 
 def _mcp_result(call_fields: Fields, result: Raw) -> Fields:
     """Returns the output of an MCP call, which is a string."""
+    # An object is a result of this dialect; a string is the output as it is.
     if parse_object(result) is not None or bytes(result).startswith(b'"'):
         return result_keys("output")(call_fields, result)
     return {"output": wire.to_raw(bytes(result).decode())}
@@ -145,6 +149,8 @@ _decode_blocks = msgspec.json.Decoder(list[_TextBlock]).decode
 
 
 def _search_action(params: str) -> Fields:
+    # Other dialects name only the query; the other actions (open a page, find in it) are of this
+    # one.
     query = wire.decode_or_default(Raw(params.encode()), _SearchParams).query
     return {"action": wire.to_raw({"type": "search", "query": query})}
 
@@ -161,11 +167,13 @@ def _search_sources(call_fields: Fields, result: Raw) -> Fields:
 
 def _code_fields(params: str) -> Fields:
     code = wire.decode_or_default(Raw(params.encode()), _CodeParams).code
+    # Required here; other dialects have no container, or do not tell its id.
     return {"container_id": _EMPTY_TEXT, "code": wire.to_raw(code)}
 
 
 def _code_outputs(call_fields: Fields, result: Raw) -> Fields:
     execution = wire.decode_or_default(result, _ExecutionResult)
+    # Gemini has one output, Messages has two.
     printed = [text for text in (execution.output, execution.stdout, execution.stderr) if text]
     return {"outputs": wire.to_raw([{"type": "logs", "logs": text} for text in printed])}
 
@@ -187,6 +195,7 @@ _WITH_CALL_ID: frozenset[str] = frozenset(("status", "call_id"))
 _WITH_NAME: frozenset[str] = frozenset(("status", "call_id", "name"))
 _SEARCH_PROGRESS = ProgressEvents("in_progress", "searching", "completed")
 
+# For the client
 FUNCTION = CallKind(
     "function_call",
     "fc",
@@ -205,6 +214,7 @@ CUSTOM = CallKind(
     ("namespace",),
     {"input": _EMPTY_TEXT},
 )
+# Hosted, with an equivalent in other dialects
 _WEB_SEARCH = CallKind(
     "web_search_call",
     "ws",
@@ -240,6 +250,7 @@ CALL_KINDS: dict[str, CallKind] = {
     "web_search_call": _WEB_SEARCH,
     "code_interpreter_call": _CODE_INTERPRETER,
     "mcp_call": _MCP,
+    # Hosted, only here
     "file_search_call": CallKind(
         "file_search_call",
         "fs",
@@ -264,6 +275,7 @@ CALL_KINDS: dict[str, CallKind] = {
         labels=("server_label",),
         placeholders={"server_label": _EMPTY_TEXT, "arguments": _EMPTY_TEXT},
     ),
+    # Executed by the client, or by the provider (`shell_call`, `tool_search_call`, `program`)
     "apply_patch_call": CallKind(
         "apply_patch_call",
         "apc",
@@ -326,6 +338,7 @@ CLIENT_CALL_KINDS = frozenset(
 """Kinds that a client may have to execute. Any other client call is a function call."""
 
 FOREIGN_CALL_KINDS: dict[tuple[str, str | None], CallKind] = {
+    # Messages
     ("server_tool_use", "web_search"): _WEB_SEARCH._replace(
         params_to_fields=_search_action,
         result_to_fields=_search_sources,
@@ -336,11 +349,13 @@ FOREIGN_CALL_KINDS: dict[tuple[str, str | None], CallKind] = {
         result_to_fields=_code_outputs,
         loss="only the printed output is kept",
     ),
+    # Gemini
     ("executable_code", None): _CODE_INTERPRETER._replace(
         params_to_fields=_code_fields,
         result_to_fields=_code_outputs,
         loss="only the printed output is kept",
     ),
+    # Messages
     ("mcp_tool_use", None): _MCP._replace(
         result_to_fields=_mcp_output, loss="the result of an MCP call is kept as text"
     ),

@@ -13,6 +13,8 @@ from weft.request import OutputFormat, Request, Tool, ToolChoice
 T = TypeVar("T")
 
 
+# All five keys of a tool are required in the echo, though three may be null; in a request they are
+# optional.
 class EchoedFunctionTool(schema.FunctionToolParam, tag="function", omit_defaults=False):
     """A function of the request, with all its keys."""
 
@@ -21,6 +23,7 @@ class EchoedJsonSchema(schema.TextFormatParam, omit_defaults=False):
     """The output format of the request, with all its keys."""
 
 
+# Both keys are required; the specification's own example `{}` fails its schema.
 class EchoedReasoning(msgspec.Struct):
     effort: str | None = None
     summary: str | None = None
@@ -39,6 +42,8 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     there is no value.
     """
 
+    # In the order of the specification. `created_at` and `completed_at` are integers, and a tier of
+    # null is rejected, as are nulls in place of the sampling defaults.
     id: str
     object: str = "response"
     created_at: int
@@ -70,6 +75,7 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     metadata: dict[str, str]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    # Not in the specification, which allows more keys everywhere.
     conversation: ResponseConversation | UnsetType = UNSET
     required_action: wire.RequiredAction | UnsetType | None = UNSET
 
@@ -85,6 +91,7 @@ def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
 ) -> ResponseResource:
     """Returns the first snapshot. The encoder updates it."""
+    # Without a request (a capture on the command line) all values are defaults.
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
@@ -113,6 +120,7 @@ def new_response(
         background=request.background,
         service_tier=request.service_tier or "default",
         metadata=request.metadata or {},
+        # `user` is the deprecated predecessor of this field.
         safety_identifier=request.safety_identifier or request.user,
         prompt_cache_key=request.prompt_cache_key,
         conversation=_conversation(request.extra),
@@ -150,6 +158,7 @@ def _tool_choice(choice: ToolChoice | None) -> str | schema.ResponsesToolChoice:
         return "auto"
     if choice.allowed:
         tools = [schema.ToolReference("function", name) for name in choice.allowed]
+        # The mode is optional in a request and required in the echo.
         return schema.ResponsesToolChoice("allowed_tools", tools=tools, mode=choice.mode)
     if choice.name is None:
         return choice.mode
