@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 
 from tests.listening import listening
 from tests.request_codecs import CodecUnderTest, raw
+from tests.requests_openai_chat import SCHEMA, Object, leaves, spoken_texts
 from tests.requests_openai_chat import bodies as chat_bodies
-from tests.requests_openai_chat import leaves, spoken_texts
-from tests.requests_openai_responses import SCHEMA, Object, bodies, own_bodies
+from tests.requests_openai_responses import bodies, own_bodies
 from tests.strategies import FEW, QUICK
 from weft.context import Context
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
