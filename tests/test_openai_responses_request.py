@@ -13,8 +13,8 @@ from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
 from tests.listening import listening
-from tests.request_codecs import CodecUnderTest, raw
-from tests.requests_openai_chat import SCHEMA, Object, leaves, spoken_texts
+from tests.request_codecs import CodecUnderTest, Object, raw
+from tests.requests_openai_chat import SCHEMA, leaves, spoken_texts
 from tests.requests_openai_chat import bodies as chat_bodies
 from tests.requests_openai_responses import bodies, own_bodies
 from tests.strategies import FEW, QUICK
