@@ -178,8 +178,8 @@ class OutputItems:
             # capture: done-without-added
             self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
         added = item.added.wire_item if item.added else wire_item
-        # The official client rejects a call id that differs between `added` and `done`, as it does
-        # for a tool search of the client.
+        # The official client rejects a call id that differs between `added` and `done`. The API
+        # itself changes that of a client's tool search.
         # capture: call-id-only-at-the-end, tool-searches
         if added.call_id != wire_item.call_id and item.stage is not ItemStage.DONE:
             detail = f"item {item.id!r} was added with call_id {added.call_id!r}"
@@ -305,7 +305,8 @@ def _is_other_item(item: DecodedItem, wire_item: ResponsesItem, is_added: bool) 
         return False
     if item.type != wire_item.type:
         return True
-    # Its call id changes between `added` and `done`, so another call id does not mean another item.
+    # Until it is done, whatever comes at its index is the same item. Another call id proves nothing
+    # for a tool search, which changes it.
     # capture: tool-searches
     if item.stage is not ItemStage.DONE or item.type == "tool_search_call":
         return False

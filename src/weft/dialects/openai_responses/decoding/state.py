@@ -79,7 +79,7 @@ class DecoderState:
         self.call_signatures: dict[str, Envelope] = {}
         """Signatures of calls that are still to come, by call id."""
         self._call_ids = Claims()
-        # Texts and reasoning parts have ids of their own kinds; calls have call ids.
+        # Apart from each other: a text and a reasoning may share an id.
         self._part_ids: dict[type[DeltaPart], Claims] = {
             TextDelta: Claims(),
             ReasoningDelta: Claims(),

@@ -84,7 +84,7 @@ class CallKind(NamedTuple):
 def _as_fields(params: str) -> Fields:
     fields = parse_object(params)
     # Params that are not an object have no keys to become fields.
-    return _under_key("arguments")(params) if fields is None else fields
+    return {"arguments": params} if fields is None else fields
 
 
 def _under_key(key: str) -> Callable[[str], Fields]:
@@ -92,12 +92,12 @@ def _under_key(key: str) -> Callable[[str], Fields]:
     return lambda params: {key: params}
 
 
-# The arguments of a tool search are an object, not text.
 def _as_arguments(params: str) -> Fields:
+    """Returns the params as the arguments of a tool search, which are an object and not text."""
     try:
         parse(params)
     except ValueError:
-        return _under_key("arguments")(params)
+        return {"arguments": params}
     return {"arguments": Raw(params.encode())}
 
 
