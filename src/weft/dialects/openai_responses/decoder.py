@@ -147,7 +147,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
 
     def _salvage_event(self, data: bytes) -> ResponsesEvent:
         """Recognises a response body first: its keys mean something else than an event's."""
-        if wire.is_response_body(data):
+        header = wire.decode_or_default(Raw(data), wire.ObjectOnly)
+        if header.object == wire.RESPONSE_OBJECT:
             return ResponsesEvent(object=wire.RESPONSE_OBJECT)
         return super()._salvage_event(data)
 

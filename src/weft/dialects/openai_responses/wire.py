@@ -26,6 +26,9 @@ STREAMED_FIELDS = frozenset(
 )
 """Fields that arrive in pieces, so that a surrogate pair may be split between two of them."""
 
+RESPONSE_OBJECT = "response"
+"""The `object` of a response, which tells a body from an event."""
+
 NULL = Raw(b"null")
 
 
@@ -55,6 +58,10 @@ class Identity(msgspec.Struct):
 
     type: str | None = None
     id: str | None = None
+
+
+class ObjectOnly(msgspec.Struct):
+    object: str | None = None
 
 
 class ResponsesCaller(msgspec.Struct):
@@ -273,26 +280,9 @@ class RequiredAction(msgspec.Struct):
 
 # Raw JSON
 
-
-class ObjectOnly(msgspec.Struct):
-    """Tells a response body from an event."""
-
-    object: str | None = None
-
-
-RESPONSE_OBJECT = "response"
-
 decode_event = large_json.decoder(ResponsesEvent)
 _encode = msgspec.json.Encoder().encode
-_decode_object = msgspec.json.Decoder(ObjectOnly).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-
-
-def is_response_body(data: bytes) -> bool:
-    try:
-        return _decode_object(data).object == RESPONSE_OBJECT
-    except (ValueError, RecursionError):
-        return False
 
 
 def one_line(raw: Raw) -> Raw:

@@ -84,9 +84,6 @@ class _ConversationField(msgspec.Struct):
     conversation: str | ResponseConversation | None = None
 
 
-_decode_conversation = msgspec.json.Decoder(_ConversationField).decode
-
-
 def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
 ) -> ResponseResource:
@@ -129,17 +126,10 @@ def new_response(
 
 def _conversation(extra: Json) -> ResponseConversation | UnsetType:
     """Returns the conversation that the request named, by id or as an object."""
-    if not isinstance(extra, Raw):
-        return UNSET
-    try:
-        conversation = _decode_conversation(extra).conversation
-    except ValueError:  # not a conversation
-        return UNSET
-    return (
-        ResponseConversation(conversation)
-        if isinstance(conversation, str)
-        else conversation or UNSET
-    )
+    conversation = wire.decode_or_default(extra, _ConversationField).conversation
+    if isinstance(conversation, str):
+        return ResponseConversation(conversation)
+    return conversation or UNSET
 
 
 def _or(value: T | None, default: T) -> T:
