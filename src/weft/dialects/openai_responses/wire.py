@@ -315,6 +315,11 @@ def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
     }
 
 
+def present_or(value: Json, default: Raw) -> Raw:
+    """Returns the value; the default if it is absent or null."""
+    return value if isinstance(value, Raw) and value != NULL else default
+
+
 def raw_object(values: dict[str, Raw]) -> Raw:
     """Encodes an object of raw values on one line."""
     return one_line(to_raw(values))

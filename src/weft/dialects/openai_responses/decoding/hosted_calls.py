@@ -61,7 +61,7 @@ _PARTIAL_IMAGE_FIELDS = ("partial_image_index", "size", "quality", "background",
 
 def _image_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     _image_added(state, item, wire_item)
-    image = wire_item.result if isinstance(wire_item.result, Raw) else wire.NULL
+    image = wire.present_or(wire_item.result, wire.NULL)
     values = {"result": image, **wire.present_fields(error=wire_item.error)}
     # The status does not tell: some hosts finish an image with the status `generating`, or leave
     # the result null.
@@ -116,7 +116,7 @@ def _file_search_done(
     query = wire.present_fields(queries=wire_item.queries)
     _complete_search(state, item, "file_search", query, wire_item)
     # Null unless the request includes `file_search_call.results`.
-    results = wire_item.results if isinstance(wire_item.results, Raw) else wire.NULL
+    results = wire.present_or(wire_item.results, wire.NULL)
     extra = _extra(raw, "queries", "results")
     state.emit_result(item, {**query, "results": results}, extra, is_error=wire_item.failed)
 
@@ -178,7 +178,7 @@ def _tool_search_done(
     is_client = wire_item.execution == "client" or (
         wire_item.execution is None and bool(wire_item.call_id)
     )
-    arguments = wire.present_fields(arguments=wire_item.arguments).get("arguments", Raw(b"{}"))
+    arguments = wire.present_or(wire_item.arguments, Raw(b"{}"))
     params = bytes(wire.one_line(arguments)).decode()
     # `arguments` is an object here, unlike those of a function call; text is read as well.
     if params.startswith('"'):

@@ -32,7 +32,7 @@ _OUTPUT = "shell_call_output"
 def _call(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw, name: str
 ) -> ToolCall:
-    action = wire.present_fields(action=wire_item.action).get("action", Raw(b"{}"))
+    action = wire.present_or(wire_item.action, Raw(b"{}"))
     return state.new_call(
         item,
         wire_item.call_id,

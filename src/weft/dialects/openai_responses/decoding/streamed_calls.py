@@ -146,7 +146,7 @@ def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
         _emit_code_call(state, item, wire_item.code or item.full_value)
         mapped += ["code", "container_id"]
     # Null unless the request includes `code_interpreter_call.outputs`.
-    values = {"outputs": wire_item.outputs if isinstance(wire_item.outputs, Raw) else wire.NULL}
+    values = {"outputs": wire.present_or(wire_item.outputs, wire.NULL)}
     extra = unmapped_extra(raw, mapped)
     state.emit_result(item, values, extra, is_error=wire_item.failed)
 

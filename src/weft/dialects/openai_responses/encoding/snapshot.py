@@ -139,7 +139,7 @@ def _or(value: T | None, default: T) -> T:
 def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
-    parameters = tool.parameters if isinstance(tool.parameters, Raw) else wire.NULL
+    parameters = wire.present_or(tool.parameters, wire.NULL)
     return EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
-from weft.dialects.openai_responses.wire import NAME, NULL
+from weft.dialects.openai_responses.wire import NAME, NULL, present_or
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
@@ -73,7 +73,7 @@ class ResponsesToolRenderer:
         value = schema.FunctionToolParam(
             self._name(tool, f"{path}.name"),
             tool.description,
-            tool.parameters if isinstance(tool.parameters, Raw) else NULL,
+            present_or(tool.parameters, NULL),
             strict if self._passthrough.same_dialect else bool(strict),
         )
         # Its description goes into the namespace again: see `_namespace`.
