@@ -12,7 +12,6 @@ from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import (
     DecodedItem,
     DecodedPart,
-    ItemStage,
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
@@ -197,11 +196,7 @@ def message_done(
     # A message without text is real, for example after an image call. Clients get an empty text.
     if not item.parts and not wire_item.content:
         open_text(state, item, TEXT, 0)
-    # In a stream the guard would add this text from `whole`, with a finding.
-    # capture: body, done-without-added
-    if item.stage is ItemStage.UNSEEN:  # it arrives at once
-        complete = [part for part in item.parts.values() if part.full_text]
-        state.out += [TextDelta(part.id, part.full_text or "") for part in complete]
+    state.emit_full_texts(item, TextDelta)
     remaining = remaining_fields(raw, _MAPPED_FIELDS)
     # The start had the phase of `added`, if any; `done` has the last word.
     late_phase = wire_item.phase if wire_item.phase != item.phase else None

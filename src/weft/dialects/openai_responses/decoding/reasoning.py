@@ -18,7 +18,6 @@ from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import (
     DecodedItem,
     DecodedPart,
-    ItemStage,
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
@@ -148,10 +147,7 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
     # empty part carries it, or it would be lost.
     elif encrypted and not _open_parts(item):  # concluded before the encrypted content came
         _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts))
-    # capture: body
-    if item.stage is ItemStage.UNSEEN:  # it arrives at once
-        complete = [part for part in item.parts.values() if part.full_text]
-        state.out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]
+    state.emit_full_texts(item, ReasoningDelta)
     end_reasoning(state, item, encrypted if isinstance(encrypted, str) else None, raw)
 
 

@@ -24,6 +24,7 @@ from weft.dialects.openai_responses.decoding.item import (
     CallStage,
     DecodedItem,
     DecodedPart,
+    ItemStage,
     PendingShellCall,
 )
 from weft.dialects.openai_responses.extra import item_extra, remaining_fields, start_extra
@@ -134,6 +135,14 @@ class DecoderState:
         if text:
             self.out.append(kind(id, text))
         return len(text)
+
+    def emit_full_texts(self, item: DecodedItem, kind: type[TextDelta | ReasoningDelta]) -> None:
+        """Emits the texts of an item that arrives at once, each as one delta."""
+        # In a stream the guard adds what the deltas lack, with a finding.
+        # capture: body, done-without-added
+        if item.stage is ItemStage.UNSEEN:
+            complete = [part for part in item.parts.values() if part.full_text]
+            self.out += [kind(part.id, part.full_text or "") for part in complete]
 
     def flush_surrogate(self, kind: type[DeltaPart], id: str) -> None:
         """Emits a replacement character for a high surrogate that was never completed."""
