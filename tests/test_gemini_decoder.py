@@ -854,9 +854,10 @@ def test_missing_counts_stay_unknown(told: Json, expected: Usage) -> None:
     ],
 )
 def test_a_finish_reason_means(word: str, reason: str) -> None:
-    response = read(frame(text("a")), end=frame(finishReason=word))
-    assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
-    assert response.findings == ()
+    for written in (word, word.lower()):
+        response = read(frame(text("a")), end=frame(finishReason=written))
+        assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
+        assert response.findings == ()
 
 
 @pytest.mark.parametrize(
@@ -870,7 +871,9 @@ def test_a_finish_reason_means(word: str, reason: str) -> None:
     ],
 )
 def test_a_finish_reason_of_a_failed_turn_is_an_error(word: str, again: bool) -> None:
-    response = read(frame(call(name="look")), end=frame(finishReason=word, finishMessage="why"))
+    end, lower = (frame(finishReason=x, finishMessage="why") for x in (word, word.lower()))
+    response = read(frame(call(name="look")), end=end)
+    assert response == read(frame(call(name="look")), end=lower)
     assert (response.finish_reason, response.raw_finish_reason) == ("error", word)
     assert response.error is not None
     assert (response.error.kind, response.error.message) == ("upstream", "why")
@@ -888,6 +891,12 @@ def test_a_finish_reason_of_a_failed_turn_is_an_error(word: str, again: bool) ->
         (["FINISH_REASON_UNSPECIFIED", "STOP"], "STOP", []),
         (["SAFETY", "STOP"], "SAFETY", []),
         (["SAFETY", "MAX_TOKENS"], "SAFETY", ["finish-repeated"]),
+        (["STOP", "FINISH_REASON_UNSPECIFIED"], "STOP", []),
+        (["SAFETY", "FINISH_REASON_UNSPECIFIED"], "SAFETY", []),
+        (["stop", "MAX_TOKENS"], "MAX_TOKENS", []),
+        (["finish_reason_unspecified", "stop"], "STOP", []),
+        (["SAFETY", "stop"], "SAFETY", []),
+        (["SAFETY", "safety"], "SAFETY", []),
     ],
 )
 def test_a_specific_reason_wins_over_a_plain_stop(

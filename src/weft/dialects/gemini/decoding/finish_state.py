@@ -105,13 +105,16 @@ class FinishState:
                 extra.web_search_queries = grounding.web_search_queries.copy()
             if isinstance(grounding.search_entry_point, Raw):
                 extra.search_entry_point = grounding.search_entry_point.copy()
-        reason = candidate.finish_reason
-        if not reason:
+        if not candidate.finish_reason:
             return
-        # A specific reason wins over STOP, and any reason over none.
+        # In the API's spelling from here on: the value is an enumeration's, so that its case means
+        # nothing. capture: finish-reason-in-lower-case
+        reason = candidate.finish_reason.upper()
+        # A specific reason wins over STOP, and any reason over none; UNSPECIFIED, the default of
+        # the enumeration, says less than STOP.
         # capture: finish-reason-on-every-frame
-        if self.reason in (None, STOP, UNSPECIFIED, reason):
+        if self.reason in (None, UNSPECIFIED) or (self.reason == STOP and reason != UNSPECIFIED):
             self.reason = reason
-        elif reason not in (STOP, UNSPECIFIED):
+        elif reason not in (STOP, UNSPECIFIED, self.reason):
             detail = f"finish reason {reason!r} after {self.reason!r}: ignored"
             self._findings.once("finish-repeated", "", detail)
