@@ -925,6 +925,35 @@ def test_a_blocked_prompt_is_content_filter_without_content(word: str) -> None:
     assert one.response.findings == ()
 
 
+def test_the_message_of_a_blocked_prompt_stays_with_its_reason() -> None:
+    first = {"blockReason": "SAFETY", "blockReasonMessage": "no"}
+    for second in (
+        {"blockReason": "SAFETY"},
+        {"blockReason": "SAFETY", "blockReasonMessage": ""},
+        {"blockReason": "OTHER", "blockReasonMessage": "never"},
+    ):
+        frames = [{"promptFeedback": one, "responseId": "r1"} for one in (first, second)]
+        finish = decoded(*frames, end=None).parts[-1]
+        assert isinstance(finish, Finish)
+        assert finish.raw_reason == "SAFETY"
+        assert json.loads(bytes(finish.extra or b"")) == {"blockReasonMessage": "no"}
+
+
+def test_the_message_of_a_finish_reason_that_is_ignored_is_ignored() -> None:
+    frames = [
+        frame(finishReason="SAFETY", finishMessage="unsafe"),
+        frame(finishReason="MAX_TOKENS", finishMessage="too long"),
+        frame(finishReason="STOP", finishMessage="done"),
+    ]
+    finish = decoded(*frames, end=None).parts[-1]
+    assert isinstance(finish, Finish)
+    assert finish.raw_reason == "SAFETY"
+    assert json.loads(bytes(finish.extra or b"")) == {"finishMessage": "unsafe"}
+    later = decoded(frame(finishReason="SAFETY"), frame(finishMessage="unsafe"), end=None).parts[-1]
+    assert isinstance(later, Finish)
+    assert json.loads(bytes(later.extra or b"")) == {"finishMessage": "unsafe"}
+
+
 def test_prompt_feedback_without_a_block_reason_is_ignored() -> None:
     harmless = {**frame(text("A")), "promptFeedback": {"safetyRatings": []}}
     assert read(harmless).finish_reason == "stop"
