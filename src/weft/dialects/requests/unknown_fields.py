@@ -53,11 +53,13 @@ ESSENTIAL_FOR_TOOLS = frozenset(
         "configs",
         "container",
         "headers",
+        "parameters",
         "require_approval",
         "streamableHttpTransport.headers",
     }
 )
-"""The same for tools: who may call what, with whose approval, and what it works on."""
+"""The same for tools: who may call what, with which arguments and whose approval, and what it works
+on."""
 
 KNOWN_FIELDS = frozenset(
     {
