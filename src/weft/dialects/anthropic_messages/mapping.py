@@ -13,9 +13,12 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",  # capture: context-window-exceeded
     "tool_use": "tool-calls",
+    # Not a stop: the server tool call at the end has no result yet, and the next request is refused
+    # unless the client sends the turn back as it is.
     "pause_turn": "pause",
+    # As after a pause, the client sends the turn back and the model continues.
     "compaction": "pause",  # capture: compaction
-    "refusal": "content-filter",
+    "refusal": "content-filter",  # capture: refusal-with-details, refusal-without-a-block
 }
 """Canonical finish reasons by stop reason. A stop reason that is not here is `other`."""
 
@@ -23,7 +26,7 @@ STOP_REASONS: dict[FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool-calls": "tool_use",
-    "pause": "pause_turn",
+    "pause": "pause_turn",  # the client sends the turn back
     "content-filter": "refusal",
     "other": "end_turn",
 }
@@ -38,6 +41,7 @@ ERROR_TYPES: dict[str, tuple[int, bool]] = {
     "billing_error": (402, False),
     "permission_error": (403, False),
     "not_found_error": (404, False),
+    # The official client retries 408, 409, 429 and all statuses from 500 on.
     "conflict_error": (409, True),
     "request_too_large": (413, False),
     "rate_limit_error": (429, True),
@@ -73,6 +77,8 @@ def merge_usage(
     """Counts are cumulative: the later value of each field wins, nothing is added up."""
     if first is None or second is None:
         return first or second
+    # Null and absent both leave the value of `message_start`: a `message_delta` usually has only
+    # `output_tokens`.
     fields = msgspec.structs.asdict(second)
     new = {key: value for key, value in fields.items() if value is not None and value is not UNSET}
     return msgspec.structs.replace(first, **new)
@@ -83,6 +89,7 @@ def parse_usage(usage: wire.MessagesUsage | None) -> Usage | None:
     if usage is None:
         return None
     details = usage.output_tokens_details
+    # API reference, "Usage": the total input is the sum of these three.
     counts = (
         usage.input_tokens,
         usage.cache_creation_input_tokens,
@@ -111,8 +118,11 @@ def render_usage(
     cache_read, cache_write = usage.cache_read_tokens, usage.cache_write_tokens
     uncached = 0 if first else None
     if usage.input_tokens is not None:
+        # Never negative, in case a dialect does not count cached tokens as input.
         uncached = max(0, usage.input_tokens - (cache_read or 0) - (cache_write or 0))
     output, thinking = usage.output_tokens or 0, usage.reasoning_tokens
+    # The API counts thinking tokens as output tokens. A host that counts them apart would make the
+    # detail larger than the total.
     known = thinking is not None and thinking <= output
     return msgspec.structs.replace(
         extra or wire.MessagesUsage(),

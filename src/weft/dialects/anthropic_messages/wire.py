@@ -18,12 +18,15 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 NAME: Final = "anthropic-messages"
 
+# The API refuses other characters in ids of tool_use blocks; the length is that of the strictest
+# host, Bedrock.
 ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
 """The characters and the length that call ids may have, in streams and in requests."""
 
 GROWING = frozenset({"text", "thinking", "partial_json"})
 """Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
 
+# Listed to tell known from unknown types. Any other type with the suffix is read alike.
 RESULTS = frozenset(
     {
         "advisor_tool_result",
@@ -87,7 +90,7 @@ class ContentBlock(msgspec.Struct, omit_defaults=True):
     server_name: str | None = None
     caller: Json = UNSET
     toolset_name: str | None = None
-    to: FallbackModel | None = None
+    to: FallbackModel | None = None  # only in a fallback block
 
 
 class MessageDelta(msgspec.Struct):
@@ -177,7 +180,7 @@ class MessagesEvent(msgspec.Struct):
     index: int | None = None
     content_block: Json = UNSET
     delta: EventDelta | None = None
-    message: ResponseMessage | str | None = None
+    message: ResponseMessage | str | None = None  # text: that of an error
     usage: MessagesUsage | None = None
     context_management: Json = UNSET
     error: MessagesError | str | None = None
