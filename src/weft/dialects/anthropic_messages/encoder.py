@@ -115,8 +115,8 @@ class MessagesEncoder:
         for part in parts:
             if self._state is _EncoderState.WRITING:
                 _HANDLERS[part.__class__](self, part)
-            # Starts only: a lost item is one finding, not one for each delta.
             elif part.__class__ in _CONTENT:
+                # Starts only: a lost item is one finding, not one for each delta.
                 self._losses.not_carried(part.type, "", "it came after an error")
             elif isinstance(part, Finish):
                 self._losses.usage_after_error(merged(self._usage, part.usage))

@@ -74,8 +74,9 @@ class MessagesLossReporter:
         envelope = wrap_reasoning(part, self.model, start) if signed or has_text else None
         if envelope is None and signed:
             self.not_carried("reasoning-end", part.id, "the origin of its signature is unknown")
-        # Text without a signature: its origin may want it back, and this vendor would refuse it.
         elif envelope is None and has_text and self.source is not None:
+            # Text without a signature: its origin may want it back, and this vendor would refuse
+            # it.
             envelope = wrap_origin(self.source, self.model)
         return envelope, None
 

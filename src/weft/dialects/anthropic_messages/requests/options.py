@@ -42,18 +42,20 @@ class MessagesOption(NamedTuple):
 OPTIONS: tuple[MessagesOption, ...] = (
     MessagesOption("model", "model"),
     MessagesOption("max_output_tokens", "max_tokens"),
+    # `system` also holds the leading system messages: see RENDERED_FROM.
     MessagesOption("instructions", "system"),
     MessagesOption("messages", "messages"),
     MessagesOption("tools", "tools"),
-    MessagesOption("tools", "mcp_servers"),
+    MessagesOption("tools", "mcp_servers"),  # with a toolset in `tools` each
     MessagesOption("tool_choice", "tool_choice", ("extra",)),
     MessagesOption("tool_choice.mode", "tool_choice.type"),
-    MessagesOption("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
+    MessagesOption("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),  # inverted
     MessagesOption("reasoning", "thinking", ("extra",)),
     MessagesOption("reasoning.summary", "thinking.display"),
     MessagesOption("reasoning.effort", "output_config.effort"),
     MessagesOption("output", "output_config.format", ("extra",)),
     MessagesOption("stop", "stop_sequences"),
+    # Gone from the newest models: `requests/models.py` knows which still accept them.
     MessagesOption("sampling.temperature", "temperature"),
     MessagesOption("sampling.top_p", "top_p"),
     MessagesOption("sampling.top_k", "top_k"),
@@ -71,6 +73,7 @@ OPTIONS: tuple[MessagesOption, ...] = (
     MessagesOption("sampling.logit_bias", None),
     MessagesOption("max_tool_calls", None),
     MessagesOption("truncation", None, default="disabled"),
+    # Refused, because without them the answer would be another one.
     MessagesOption("choices", None, default=1, refused=True),
     MessagesOption("previous_response_id", None, refused=True),
 )
@@ -83,6 +86,8 @@ WIRE_PATHS: dict[str, str] = {
 
 RENDERED_FROM: FieldGetters = {
     **{
+        # Several options share one top-level key, such as `output_config`: one that changed renders
+        # all.
         key: attrgetter(*(name for option in OPTIONS if option.key == key for name in option.names))
         for key in dict.fromkeys(option.key for option in OPTIONS if option.wire is not None)
     },
