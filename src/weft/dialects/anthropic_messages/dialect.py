@@ -10,7 +10,6 @@ from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
 from weft.dialects.anthropic_messages.errors import read_error, write_error
 from weft.dialects.anthropic_messages.http import HTTP
-from weft.dialects.anthropic_messages.mapping import ERROR_TYPES
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
 from weft.dialects.anthropic_messages.validator import MessagesValidator
@@ -67,7 +66,7 @@ def _speaks(frame: Frame) -> bool:
         # `code`, and a Responses error event has a number.
         error = event.error or _PeekedError()
         plain = error.code is UNSET and event.sequence_number is UNSET
-        return plain and error.type in ERROR_TYPES
+        return plain and error.type in wire.ERROR_TYPES
     return event.type in _EVENT_TYPES or (event.type == "message" and event.role == "assistant")
 
 

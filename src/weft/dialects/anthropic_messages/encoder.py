@@ -39,11 +39,10 @@ from weft.dialects.anthropic_messages.encoding.writers import (
 from weft.dialects.anthropic_messages.errors import type_of
 from weft.dialects.anthropic_messages.mapping import (
     DEFAULT_REFUSAL,
-    FINISH_REASONS,
     STOP_REASONS,
     render_usage,
 )
-from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.anthropic_messages.wire import FINISH_REASONS, NAME
 from weft.dialects.base import PassthroughHistory
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings

@@ -4,23 +4,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.wire import copy_present
+from weft.dialects.anthropic_messages.wire import ERROR_TYPES, FINISH_REASONS, copy_present
 from weft.parts import ErrorPart, FinishReason, Usage
-
-FINISH_REASONS: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",  # capture: context-window-exceeded
-    "tool_use": "tool-calls",
-    # Not a stop: the server tool call at the end has no result yet, and the next request is refused
-    # unless the client sends the turn back as it is.
-    "pause_turn": "pause",
-    # As after a pause, the client sends the turn back and the model continues.
-    "compaction": "pause",  # capture: compaction
-    "refusal": "content-filter",  # capture: refusal-with-details, refusal-without-a-block
-}
-"""Canonical finish reasons by stop reason. A stop reason that is not here is `other`."""
 
 STOP_REASONS: dict[FinishReason, str] = {
     "stop": "end_turn",
@@ -34,22 +19,6 @@ STOP_REASONS: dict[FinishReason, str] = {
 
 DEFAULT_REFUSAL = Raw(b'{"type":"refusal","category":null,"explanation":null}')
 """The `stop_details` of a refusal that came without any."""
-
-ERROR_TYPES: dict[str, tuple[int, bool]] = {
-    "invalid_request_error": (400, False),
-    "authentication_error": (401, False),
-    "billing_error": (402, False),
-    "permission_error": (403, False),
-    "not_found_error": (404, False),
-    # The official client retries 408, 409, 429 and all statuses from 500 on.
-    "conflict_error": (409, True),
-    "request_too_large": (413, False),
-    "rate_limit_error": (429, True),
-    "api_error": (500, True),
-    "timeout_error": (504, True),
-    "overloaded_error": (529, True),
-}
-"""Error types, each with its HTTP status and whether a retry may help."""
 
 
 def finish_reason(stop_reason: str | None) -> FinishReason:

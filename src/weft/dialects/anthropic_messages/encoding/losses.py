@@ -75,8 +75,7 @@ class MessagesLossReporter:
         if envelope is None and signed:
             self.not_carried("reasoning-end", part.id, "the origin of its signature is unknown")
         elif envelope is None and has_text and self.source is not None:
-            # Text without a signature: its origin may want it back, and this vendor would refuse
-            # it.
+            # Unsigned text: its origin may want it back, and this vendor would refuse it.
             envelope = wrap_origin(self.source, self.model)
         return envelope, None
 
