@@ -38,6 +38,7 @@ _ITEMS = {
     for verb, keys in (("start", _ID), ("delta", _DELTA), ("end", _ID))
 }
 
+# As the SDK's schema for chunks has them, which rejects what it does not list.
 UI: dict[str, EventShape] = {
     **_ITEMS,
     "start": EventShape({}, frozenset({"messageId", "messageMetadata"})),
@@ -71,8 +72,10 @@ UI: dict[str, EventShape] = {
     "abort": EventShape({}, frozenset({"reason"})),
     "error": EventShape({"errorText": str}),
 }
+# Any `data-<name>`: the application's own chunks.
 DATA = EventShape({"data": object}, frozenset({"id", "transient"}))
 
+# Only required keys: readers of model parts accept any others.
 MODEL: dict[str, EventShape] = {
     **_ITEMS,
     "stream-start": EventShape({"warnings": list}),
@@ -101,19 +104,21 @@ SINCE_VERSION_7 = frozenset({"reset-step", "tool-approval-response", "reasoning-
 _NULLABLE = frozenset({"input", "output", "data", "messageMetadata"})
 _ONLY_MODEL = frozenset(MODEL) - frozenset(UI)
 _ONLY_UI = frozenset(UI) - frozenset(MODEL)
+# Framing proves nothing: model parts come as lines of JSON and as server-sent events.
 _DISTINCTIVE_KEYS: dict[str, tuple[str, str]] = {
     "tool-input-start": ("id", "toolCallId"),
     "tool-input-delta": ("id", "toolCallId"),
     "error": ("error", "errorText"),
     "file": ("data", "url"),
     "reasoning-file": ("data", "url"),
-    "finish": ("usage", "type"),
+    "finish": ("usage", "type"),  # no key is peculiar to a chunk, so any other is one
 }
 """Types that both forms have, each with a key that only model parts have, and one of chunks."""
 
 
 def form_of(type: str, event: JsonObject) -> StreamForm:
     """Returns the only form that has such an event; UNKNOWN if several do."""
+    # A dump has `text` for `delta`, and its `start-step` has the request.
     if type in ("text-delta", "reasoning-delta"):
         dump = "text" in event and "delta" not in event
     else:
@@ -142,6 +147,7 @@ def missing_keys(shape: EventShape, event: JsonObject) -> list[str]:
     """Returns the required keys that are absent or have a value of another type."""
     required = dict(shape.required)
     if event.get("type") == "source":
+        # The name of a key that cannot exist, so that it is reported as missing.
         required |= SOURCES.get(text(event.get("sourceType")), {"sourceType (url, document)": str})
     return [
         key
