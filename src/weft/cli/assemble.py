@@ -5,8 +5,7 @@ from msgspec import Raw
 
 from weft.assembler import Response
 from weft.captures import CaptureReader, ChoiceReader
-from weft.cli.captures import FindingPrinter, UnreadableCapture, json_line, open_capture, write
-from weft.errors import WeftError
+from weft.cli.captures import FindingPrinter, json_line, open_capture, read_live, write
 from weft.findings import Finding
 from weft.partial_json import parse
 from weft.parts import (
@@ -121,11 +120,5 @@ def run(capture: str, source: str | None, quiet: bool) -> None:
         findings.ended(choices)
 
     reader = CaptureReader[Part](opened.dialect, lambda choice: choice, ended=ended)
-    try:
-        for chunk in opened.chunks:
-            reader.feed(chunk)
-            findings.print(reader.choices)
-        reader.finish()
-        findings.print([])
-    except WeftError as problem:
-        raise UnreadableCapture(capture, problem) from None
+    for _ in read_live(opened, reader, findings):
+        pass  # `ended` writes

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from weft.captures import ChoiceReader, Detector
+from weft.captures import CaptureReader, ChoiceReader, Detector
 from weft.dialects import dialect_named
 from weft.errors import TooLarge, Unreadable, WeftError
 from weft.findings import Finding
+
+T = TypeVar("T")
 
 UNREADABLE = 2
 """The exit code for a capture that cannot be read."""
@@ -115,6 +117,23 @@ class FindingPrinter:
                     self._seen.add(found)
                     self._ready.append(found)
             self._shown[choice] = len(choice.findings)
+
+
+def read_live(
+    opened: OpenCapture, reader: CaptureReader[T], findings: FindingPrinter
+) -> Iterator[list[T]]:
+    """Yields what each piece of a capture completes, then prints the findings of that piece.
+
+    Raises UnreadableCapture.
+    """
+    try:
+        for chunk in opened.chunks:
+            yield reader.feed(chunk)
+            findings.print(reader.choices)
+        yield reader.finish()
+        findings.print([])
+    except WeftError as problem:
+        raise UnreadableCapture(opened.path, problem) from None
 
 
 def write(data: Iterable[bytes]) -> None:

@@ -9,14 +9,14 @@ from weft.captures import CaptureReader, ChoiceConverter
 from weft.cli.captures import (
     UNREADABLE,
     FindingPrinter,
-    UnreadableCapture,
     chunks,
     open_capture,
+    read_live,
     write,
 )
 from weft.codec import convert_request
 from weft.dialects import dialect_named
-from weft.errors import BadRequest, Refused, UnknownDialect, WeftError
+from weft.errors import BadRequest, Refused, UnknownDialect
 
 REFUSED = 1
 """The exit code for a request that the target dialect cannot express."""
@@ -33,14 +33,8 @@ def run(capture: str, source: str | None, quiet: bool, target: str, is_request: 
     reader = CaptureReader[bytes](
         opened.dialect, lambda choice: ChoiceConverter(choice, written), ended=findings.ended
     )
-    try:
-        for chunk in opened.chunks:
-            write(reader.feed(chunk))
-            findings.print(reader.choices)
-        write(reader.finish())
-        findings.print([])
-    except WeftError as problem:
-        raise UnreadableCapture(capture, problem) from None
+    for events in read_live(opened, reader, findings):
+        write(events)
 
 
 def _convert_request(path: str, source: str, target: str, *, quiet: bool) -> None:
