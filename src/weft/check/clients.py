@@ -42,6 +42,9 @@ class Verdict(msgspec.Struct, frozen=True):
     """The capture that is run, below `tests/captures`; or where it was found."""
 
 
+# The rows of the file. A misspelt key raises instead of being skipped.
+
+
 class _VerdictRow(msgspec.Struct, forbid_unknown_fields=True):
     dialect: str
     rule: str
@@ -62,6 +65,7 @@ class _ClientFile(msgspec.Struct, forbid_unknown_fields=True):
     clients: list[_ClientRows]
 
 
+# Read at the first broken rule: a check that finds nothing needs no verdicts.
 @cache
 def all_verdicts() -> tuple[Verdict, ...]:
     """Returns every verdict, in the order of the file."""
