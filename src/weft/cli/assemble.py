@@ -18,6 +18,8 @@ from weft.parts import (
     Usage,
 )
 
+# Structs of their own: the keys and their order are promised, whatever the fold looks like.
+
 
 class AssembledCall(msgspec.Struct):
     id: str
@@ -90,6 +92,7 @@ def assembled(response: Response) -> Assembled:
                 call.id,
                 call.name,
                 call.kind,
+                # Valid calls only, so it parses; free text is no JSON and stays as it is.
                 call.params if call.format == "text" else parse(call.params),
                 call.provider_executed,
             )
@@ -115,6 +118,8 @@ def run(capture: str, source: str | None, quiet: bool) -> None:
     opened = open_capture(capture, source)
     findings = FindingPrinter(capture, quiet=quiet)
 
+    # A response is complete when the next one begins, or at the end of the input: nothing of it is
+    # printed before, because a late error makes its calls invalid.
     def ended(choices: list[ChoiceReader]) -> None:
         write(json_line(assembled(choice.response)) for choice in choices)
         findings.ended(choices)

@@ -24,6 +24,7 @@ REFUSED = 1
 
 def run(capture: str, source: str | None, quiet: bool, target: str, is_request: bool) -> None:
     """Writes the events of the target as those of the capture come; or the body of a request."""
+    # `commands.py` requires --from with --request, because bodies of requests look alike.
     if is_request and source is not None:
         _convert_request(capture, source, target, quiet=quiet)
         return
@@ -40,10 +41,12 @@ def run(capture: str, source: str | None, quiet: bool, target: str, is_request: 
 def _convert_request(path: str, source: str, target: str, *, quiet: bool) -> None:
     """Writes the body for the target, and a line for each difference."""
     try:
+        # Read whole: a request is one JSON value.
         translated = convert_request(
             b"".join(chunks(path)), dialect_named(source).name, dialect_named(target).name
         )
     except Refused as problem:
+        # The body is good, but the target cannot express it. BadRequest: the body is wrong.
         _fail(str(problem), REFUSED)
     except BadRequest as problem:
         _fail(f"{path}: {problem}", UNREADABLE)
