@@ -14,6 +14,7 @@ Effect = Literal["raises", "loses", "doubles", "hangs", "ignores"]
 doubles: something is there more than once, or joined to itself; hangs: something stays open
 forever; ignores: a response that failed is taken for a good one."""
 
+# Kept apart, because only the first is noticed when a new version of a client behaves differently.
 Evidence = Literal["executed", "recorded"]
 """executed: the tests run this version on a capture; recorded: measured, read or reported."""
 

@@ -12,7 +12,7 @@ from weft.check.sse_lines import Position
 from weft.dialects.rules import Severity
 from weft.findings import Finding
 
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # as the summary counts them
 
 Paint = Callable[[str, Severity], str]
 """Colours a word by its severity."""

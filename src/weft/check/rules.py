@@ -78,6 +78,7 @@ def rules_named(name: str) -> list[str]:
 def rules_matching(pattern: str) -> list[str]:
     """As rules_named; if there is none, all rules whose ids begin so, such as `openai-chat/`."""
     try:
+        # An exact id first: it must not select the rules whose ids only begin like it.
         return rules_named(pattern)
     except ClientError:
         found = [id for id in all_rules() if pattern and id.startswith(_canonical(pattern))]

@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DIALECTS = tuple(sorted(get_args(DialectName)))
 """The names of all dialects, which can all be read and written."""
 
+# Optional libraries that a command imports at its top; click itself is checked in `main.py`.
 EXTRAS = {
     "rich": "cli",
     "httptools": "gateway",
@@ -48,7 +49,7 @@ class Program(click.Group):
     def invoke(self, context: click.Context) -> Any:
         with _quiet_ends():
             # https://no-color.org, https://force-color.org; None: colours on a terminal
-            forced = True if os.environ.get("FORCE_COLOR") else None
+            forced = True if os.environ.get("FORCE_COLOR") else None  # also in a pipe
             context.color = False if os.environ.get("NO_COLOR") else forced
             return super().invoke(context)
 

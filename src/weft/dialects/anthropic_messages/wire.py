@@ -117,9 +117,9 @@ class ContentBlock(msgspec.Struct, omit_defaults=True):
     input: Json = UNSET
     tool_use_id: str | None = None
     content: Json = UNSET
-    is_error: bool | None = None
+    is_error: bool | None = None  # of an mcp_tool_result only
     server_name: str | None = None
-    caller: Json = UNSET
+    caller: Json = UNSET  # absent, direct, or the code that made the call
     toolset_name: str | None = None
     to: FallbackModel | None = None  # only in a fallback block
 
@@ -172,7 +172,7 @@ class MessagesUsage(msgspec.Struct, omit_defaults=True):
     cache_creation: Json = UNSET
     server_tool_use: Json = UNSET
     service_tier: Json = UNSET
-    iterations: Json = UNSET
+    iterations: Json = UNSET  # beta: tokens of compaction and advisors, counted apart
 
 
 class ResponseMessage(msgspec.Struct):

@@ -138,6 +138,7 @@ class SdkReasonings(SdkItems):
         signature, redacted = item.signature, item.metadata.redacted_data
         encrypted = item.metadata.reasoning_encrypted_content
         has_state = signature or encrypted or redacted
+        # Where the state may go back to: the upstream, if its name is known, else the provider.
         origin = (self._origin or item.origin) if has_state else None
         extra = pack_extra(SdkExtra(item.raw_metadata))
         return ReasoningEnd(id, signature, encrypted, redacted, origin, extra=extra)

@@ -30,6 +30,7 @@ _ID: dict[str, type] = {"id": str}
 _DELTA: dict[str, type] = {"id": str, "delta": str}
 _CALL: dict[str, type] = {"toolCallId": str}
 _NAMED: dict[str, type] = {**_CALL, "toolName": str}
+# `title` came with version 6, `toolMetadata` with 6.0.200 and 7.
 _CALL_OPTIONS = _METADATA | {"providerExecuted", "dynamic", "title", "toolMetadata"}
 _FILE: dict[str, type] = {"url": str, "mediaType": str}
 _ITEMS = {
@@ -41,11 +42,13 @@ _ITEMS = {
 # As the SDK's schema for chunks has them, which rejects what it does not list.
 UI: dict[str, EventShape] = {
     **_ITEMS,
+    # The message and its steps
     "start": EventShape({}, frozenset({"messageId", "messageMetadata"})),
     "finish": EventShape({}, frozenset({"finishReason", "messageMetadata"})),
     "start-step": EventShape({}),
     "finish-step": EventShape({}),
     "reset-step": EventShape({}),
+    # Calls and their outputs
     "tool-input-start": EventShape(_NAMED, _CALL_OPTIONS),
     "tool-input-delta": EventShape({**_CALL, "inputTextDelta": str}),
     "tool-input-available": EventShape({**_NAMED, "input": object}, _CALL_OPTIONS),
@@ -61,6 +64,7 @@ UI: dict[str, EventShape] = {
     "tool-approval-response": EventShape(
         {"approvalId": str, "approved": bool}, _CALL_OPTIONS | {"reason"}
     ),
+    # Sources, files and the rest
     "source-url": EventShape({"sourceId": str, "url": str}, _METADATA | {"title"}),
     "source-document": EventShape(
         {"sourceId": str, "mediaType": str, "title": str}, _METADATA | {"filename"}
@@ -101,6 +105,7 @@ SOURCES: dict[str, dict[str, type]] = {
 SINCE_VERSION_7 = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
 """Chunks that front ends know since version 7."""
 
+# Values of tools and of the application, which may be any JSON.
 _NULLABLE = frozenset({"input", "output", "data", "messageMetadata"})
 _ONLY_MODEL = frozenset(MODEL) - frozenset(UI)
 _ONLY_UI = frozenset(UI) - frozenset(MODEL)

@@ -201,7 +201,7 @@ def differs(call: SdkCallState, input: JsonValue, *, written: bool) -> bool:
     try:
         streamed = parse_json(joined)
     except ValueError:
-        return joined != input
+        return joined != input  # free text, or a call that was cut
     try:
         value = parse_json(text(input) or "{}") if written else input
     except ValueError:

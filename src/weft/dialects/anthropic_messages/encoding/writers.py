@@ -28,7 +28,7 @@ class MessagesEventWriter:
 
     def __init__(self) -> None:
         self._count = 0
-        self.out: list[Event] = []
+        self.out: list[Event] = []  # replaced by the encoder at each feed
 
     def message_start(self, message: wire.ResponseMessage) -> None:
         data = b'{"type":"message_start","message":%b}' % _json(message)
@@ -211,6 +211,8 @@ class TextBlockWriter(BlockWriter):
             writer.block_stop(self.index)
 
     def _start(self, writer: MessagesEventWriter) -> None:
+        # Citations follow the start of their block, and may come before its text.
+        # capture: search-with-citations
         super()._start(writer)
         for citation in self.citations:
             writer.citation(self, citation)
