@@ -23,8 +23,7 @@ from weft.dialects.error_classes import (
 )
 from weft.parts import ErrorPart, Json
 
-# API reference, "Errors". `request_too_large` is missing in the types of the official SDK, but is
-# sent.
+# API reference, "Errors". The types of the official SDK lack `request_too_large`, but it is sent.
 TYPES: dict[ErrorClass, str] = {
     "bad-request": "invalid_request_error",
     "context-too-long": "invalid_request_error",

@@ -71,7 +71,7 @@ class BlockDecoder:
         self._context = context
         self._findings = findings
         self._salvage = salvage
-        # Whose the signatures are: they go back only to the upstream that made them.
+        # The owner of the signatures: they go back only to the upstream that made them.
         self._origin = context.origin or NAME
         self._call_ids: dict[str, str] = {}
         """The id of the parts of a call, by its id on the wire."""
@@ -350,8 +350,7 @@ class BlockDecoder:
     def _signature_delta(
         self, block: ThinkingBlockState, delta: wire.EventDelta, out: list[Part]
     ) -> None:
-        # The API sends one, just before the stop; of two, the official client keeps the last as
-        # well.
+        # The API sends one, just before the stop; of two, the official client keeps the last too.
         if block.signature and delta.signature:
             detail = "a second signature replaced the first"
             self._findings.once("field-dropped", block.id, detail)

@@ -56,7 +56,7 @@ class MessagesLossReporter:
 
     def _call_id(self, id: str) -> str:
         """The id in the characters this API allows; ids of this dialect stay as they are."""
-        # Their spelling is the upstream's affair: it has to recognise the id when it comes back.
+        # The upstream has to recognise its own id when it comes back.
         # capture: executed-call-with-an-odd-id
         return id if self.same_dialect else self._call_ids.sanitize(id)
 
