@@ -186,7 +186,7 @@ class Gateway:
         except asyncio.CancelledError:
             raise
         except Exception as problem:
-            failed = http_response.internal_error(id, problem)
+            failed = http_response.failure(id, problem)
             if not tracked.started and not is_websocket:
                 dialect, about = dialect_of(path, headers), http_response.weft_headers(id)
                 await http_response.send_error(send, dialect, failed, about)

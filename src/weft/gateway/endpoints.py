@@ -12,12 +12,13 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, http_of
 from weft.dialects.error_classes import ErrorPartExtra, new_error
 from weft.errors import BadRequest
 from weft.gateway import bodies, http_response
 from weft.gateway.auth import HttpRejection
 from weft.gateway.http_protocol import EXCHANGE, Exchange
+from weft.gateway.http_response import ClientConnection, StreamResponse
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
@@ -36,7 +37,6 @@ T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = bodies.Receive
 Send = http_response.Send
-ClientConnection = http_response.ClientConnection
 
 
 class GatewayContext(Protocol):
@@ -65,6 +65,9 @@ class Preamble(msgspec.Struct):
 
 _preamble = msgspec.json.Decoder(Preamble).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_BETA_HEADERS = [
+    api.betas.encode() for one in DIALECTS.values() if (api := one.http) is not None and api.betas
+]
 
 
 def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
@@ -113,16 +116,9 @@ class Endpoint:
             run = await self._start(await self._receive_request(scope, receive), scope, send)
         except bodies.RequestAborted:
             return
-        except RequestFailed as failed:
-            await http_response.send_error(
-                send, self._dialect, failed, http_response.weft_headers(id)
-            )
-            return
         except Exception as problem:
-            ours = http_response.internal_error(id, problem)
-            await http_response.send_error(
-                send, self._dialect, ours, http_response.weft_headers(id)
-            )
+            failed, headers = http_response.failure(id, problem), http_response.weft_headers(id)
+            await http_response.send_error(send, self._dialect, failed, headers)
             return
         if run is not None:
             await self._serve(run, scope, send)
@@ -160,8 +156,11 @@ class Endpoint:
         self, scope: Scope, body: bytes, model: str, stream: bool
     ) -> IncomingRequest:
         headers = headers_of(scope)
-        betas = headers.get(b"anthropic-beta", b"").decode("latin-1")
-        version = headers.get(b"anthropic-version", b"").decode("latin-1")
+        # The beta flags of any dialect, since a client may enable a feature of an upstream that
+        # has another one; the version only of its own.
+        betas = b",".join(headers.get(name, b"") for name in _BETA_HEADERS).decode("latin-1")
+        version_header = (http_of(self._dialect).version or "").encode()
+        version = headers.get(version_header, b"").decode("latin-1")
         is_resumable = DIALECTS[self._dialect].resumable_by_id
         return IncomingRequest(
             RequestBody(self._dialect, body),
@@ -180,11 +179,9 @@ class Endpoint:
         watcher, id = DisconnectWatcher(exchange), scope["weft.id"]
         try:
             if run.record.stream:
-                client = http_response.ClientConnection(id, self._dialect, send, exchange.write)
-                writer = self._writer(scope)
-                await http_response.StreamResponse(
-                    run, client, self._gateway.keepalive, writer
-                ).send()
+                client, writer = self._client(scope, send), self._writer(scope)
+                response = StreamResponse(run, client, self._gateway.keepalive, writer)
+                await response.send()
             else:
                 await self._send_whole(run, id, send)
         except asyncio.CancelledError:
@@ -196,6 +193,9 @@ class Endpoint:
                 await run.close()
             finally:
                 self._gateway.end_run(run)
+
+    def _client(self, scope: Scope, send: Send) -> ClientConnection:
+        return ClientConnection(scope["weft.id"], self._dialect, send, scope[EXCHANGE].write)
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         """How events are written."""
@@ -209,10 +209,11 @@ class Endpoint:
                 data = self.render_body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
-        except RequestFailed as failed:
-            await self._send_failure(failed, run, id, send)
         except Exception as problem:
-            await self._send_failure(http_response.internal_error(id, problem), run, id, send)
+            failed = http_response.failure(id, problem)
+            run.note_failure(failed.error)
+            headers = http_response.weft_headers(id, run)
+            run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
         else:
             await http_response.send_body(
                 send, status, data, [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
@@ -221,11 +222,6 @@ class Endpoint:
     def render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """The body of a response that is not streamed."""
         return body
-
-    async def _send_failure(self, failed: RequestFailed, run: Run, id: str, send: Send) -> None:
-        run.note_failure(failed.error)
-        headers = http_response.weft_headers(id, run)
-        run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
 
 
 class DisconnectWatcher:

@@ -141,8 +141,11 @@ def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     return write(error)
 
 
-def internal_error(id: str, problem: Exception) -> RequestFailed:
-    """Logs an exception; the client gets only the id of its request."""
+def failure(id: str, problem: Exception) -> RequestFailed:
+    """The error for the client. An exception that is not meant for clients is logged, and the
+    client gets only the id of its request."""
+    if isinstance(problem, RequestFailed):
+        return problem
     log.error("internal error", exc_info=problem, extra={"request_id": id})
     return RequestFailed(
         new_error("server", f"internal error; see request {id} in the log of the gateway")
@@ -190,10 +193,8 @@ class StreamResponse:
                     writer.log_id = stream.log_id
                 await self._send_events(events)
                 await stream.flow(self._write_now)
-        except RequestFailed as failed:
-            await self._fail(failed)
         except Exception as problem:
-            await self._fail(internal_error(self._client.id, problem))
+            await self._fail(failure(self._client.id, problem))
         else:
             self._stop_keepalives()
             await self._end()

@@ -15,7 +15,6 @@ from weft.gateway.endpoints import (
     Send,
     decode_body,
 )
-from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.gateway.stored_responses import stream_events
 from weft.gateway.writers import EventStreamWriter
@@ -46,11 +45,6 @@ class StoringEndpoint(Endpoint):
 
     def _stream_writer(self, log_id: str | None = None) -> EventStreamWriter:
         return EventStreamWriter(DIALECTS[self._dialect].idle, log_id)
-
-    def _client(self, scope: Scope, send: Send) -> http_response.ClientConnection:
-        return http_response.ClientConnection(
-            scope["weft.id"], self._dialect, send, scope[EXCHANGE].write
-        )
 
 
 class StoringMessagesEndpoint(StoringEndpoint, MessagesEndpoint):

@@ -129,7 +129,7 @@ class Sessions:
         """`window`: seconds that a response goes on without followers. `keepalive`: seconds without
         an event after which a detached run writes a keepalive, if its dialect has an event for it.
         """
-        self._persistence = persistence
+        self.persistence = persistence
         self._policy = policy
         self._pruned = 0.0
         """When expired responses were removed last."""
@@ -149,11 +149,7 @@ class Sessions:
 
     @property
     def store(self) -> Store:
-        return self._persistence.store
-
-    @property
-    def persistence(self) -> Persistence:
-        return self._persistence
+        return self.persistence.store
 
     # Maintenance
 
@@ -163,10 +159,8 @@ class Sessions:
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
         self._server = self.store.server
-        create_task, often = (
-            asyncio.get_running_loop().create_task,
-            self._policy.lease / RENEWALS_PER_LEASE,
-        )
+        create_task = asyncio.get_running_loop().create_task
+        often = self._policy.lease / RENEWALS_PER_LEASE
         self._lease = create_task(_repeat(often, self._keep_lease))
         for pause, work in (
             (CANCEL_POLL, self._poll_cancellations),
@@ -211,7 +205,7 @@ class Sessions:
     async def _recover_orphans(self) -> None:
         """Ends the responses of dead processes, and those whose end could not be stored: each on
         its own, so that a failure does not affect the others."""
-        persistence = self._persistence
+        persistence = self.persistence
         await self.store.revoke_dead()
         for id, server in await self.store.orphans():
             if await self.store.take_over(id, server):
@@ -396,7 +390,7 @@ class Sessions:
         """Yields the events of a response from this number on, to its end."""
         self._followers[id] = self._followers.get(id, 0) + 1
         try:
-            async for events in follow(self.store, self._persistence.logs, id, number):
+            async for events in follow(self.store, self.persistence.logs, id, number):
                 yield events
         finally:
             self._followers[id] -= 1
@@ -444,11 +438,10 @@ class DetachedRun:
                 taken(events)
                 await stream.flow(taken)
         except RequestFailed as failed:
-            await self._failed(failed.error, failed)
+            await self._failed(failed)
         except Exception as problem:
             log.error("internal error in a detached run", exc_info=problem)
-            error = new_error("server", "internal error")
-            await self._failed(error, RequestFailed(error))
+            await self._failed(RequestFailed(new_error("server", "internal error")))
         finally:
             timer.stop()
             with suppress(StoreError):
@@ -463,12 +456,12 @@ class DetachedRun:
         if not self.begun.done():
             self.begun.set_result(id)
 
-    async def _failed(self, error: ErrorPart, failed: RequestFailed) -> None:
+    async def _failed(self, failed: RequestFailed) -> None:
         if not self.begun.done():
             self.begun.set_exception(failed)
             self.begun.exception()  # retrieved here, since the client may have disconnected
         with suppress(StoreError):
-            await self._run.fail(error)
+            await self._run.fail(failed.error)
 
 
 async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:

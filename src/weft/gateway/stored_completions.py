@@ -27,7 +27,7 @@ from weft.relay.offload import for_body
 from weft.store.records import Entry
 
 BATCH = 100
-"""ListCompletions that are looked through at once."""
+"""Completions that are read from the store at a time."""
 
 _FILTER = re.compile(r"metadata\[(.+)\]")
 _json = msgspec.json.Encoder().encode

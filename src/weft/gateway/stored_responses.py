@@ -22,8 +22,9 @@ from weft.findings import Finding, Findings
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
-from weft.gateway.endpoints import ClientConnection, DisconnectWatcher, Receive, Scope, Send
+from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send
 from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.http_response import ClientConnection
 from weft.gateway.sessions import RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
@@ -96,13 +97,11 @@ async def send_problem(
     send: Send, dialect: str, id: str, problem: BadRequest | RequestFailed | StoreError
 ) -> None:
     """Sends an error in a dialect."""
-    match problem:
-        case BadRequest():
-            failed = RequestFailed(bad_request(problem))
-        case RequestFailed():
-            failed = problem
-        case _:
-            failed = http_response.internal_error(id, problem)
+    failed = (
+        RequestFailed(bad_request(problem))
+        if isinstance(problem, BadRequest)
+        else http_response.failure(id, problem)
+    )
     await http_response.send_error(send, dialect, failed, http_response.weft_headers(id))
 
 
@@ -145,9 +144,7 @@ class StoredResponseEndpoint:
         after = int_param(query, "starting_after", -1, -1, 10**9 - 1)
         if entry.pruned and entry.stream:
             raise not_found("The log of the response", entry.id)
-        client = http_response.ClientConnection(
-            scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write
-        )
+        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
         events = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
         writer = EventStreamWriter(DIALECTS[RESPONSES].idle)
         await stream_events(scope, client, events_after(events, after), writer, self._keepalive)
@@ -216,7 +213,7 @@ class ResumeStream:
         id = scope["weft.id"]
         event_id = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
         log_id, _, number = event_id.rpartition("/")
-        client = http_response.ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
+        client = ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
         try:
             entry = await self._sessions.store.owned(scope["weft.caller"], log_id)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():

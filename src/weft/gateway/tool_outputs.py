@@ -23,15 +23,9 @@ from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
-from weft.gateway.endpoints import (
-    ClientConnection,
-    DisconnectWatcher,
-    GatewayContext,
-    Scope,
-    Send,
-    decode_body,
-)
+from weft.gateway.endpoints import DisconnectWatcher, GatewayContext, Scope, Send, decode_body
 from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.http_response import ClientConnection
 from weft.gateway.responses import ResponsesEndpoint
 from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snapshot
 from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
@@ -240,7 +234,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         return replace(continued, previous=first.id)
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
+        client = self._client(scope, send)
         while True:
             id, found = await self._claim_next(incoming.previous or "")
             if found is None:

@@ -245,12 +245,10 @@ class _SocketSession:
             return
         except BadRequest as problem:
             failed = RequestFailed(bad_request(problem))
-        except RequestFailed as problem:
-            failed = problem
         except (WebSocketDisconnect, ClientDisconnected):
             raise
         except Exception as problem:
-            failed = http_response.internal_error(id, problem)
+            failed = http_response.failure(id, problem)
         self._cache.remove(create.previous_response_id)
         await self._send_error(failed, stream=create.stream_id)
 
