@@ -136,6 +136,7 @@ def _summary_request(incoming: IncomingRequest, conversation: list[Raw]) -> byte
     body: dict[str, object] = {
         "model": incoming.model,
         "input": [*items, _message("user", INSTRUCTION)],
+        # It must not become a turn that somebody can continue.
         "store": False,
     }
     options = {
@@ -157,6 +158,7 @@ def _as_message(item: Raw) -> list[Raw]:
 
 def _call_message(item: Raw) -> list[Raw]:
     call = _call(item)
+    # The id stays in the text, so that the model can tell which result belongs to which call.
     text = f"[{call.call_id}: {call.name} is called with {call.arguments or call.input}]"
     return [_message("assistant", text)]
 
@@ -167,6 +169,7 @@ def _result_message(item: Raw) -> list[Raw]:
     shown = result.output
     if isinstance(shown, str):
         return [_message("user", [words, {"type": "input_text", "text": shown}])]
+    # Images of a result stay images: a user message may have them.
     return [_message("user", [words, *shown])]
 
 
@@ -175,6 +178,7 @@ _MESSAGES: dict[str, Callable[[Raw], list[Raw]]] = {
     "custom_tool_call": _call_message,
     "function_call_output": _result_message,
     "custom_tool_call_output": _result_message,
+    # State of the model that wrote it, which OpenAI refuses where the call after it is missing.
     "reasoning": lambda item: [],
 }
 

@@ -150,6 +150,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
     if len(items) > MAX_NEW_ITEMS:
         raise BadRequest("items", f"{len(items)}; expected at most {MAX_NEW_ITEMS} at a time")
     try:
+        # Parsed as the input of a request, for the sake of its errors: the result is not used.
         body = {"model": "any", "input": items}
         api_of(RESPONSES).request.parse(_json(body), Context())
     except BadRequest as problem:
@@ -192,5 +193,7 @@ def _list_object(items: Sequence[Item], *, more: bool) -> bytes:
 
 def _item_object(item: Item) -> dict[str, Raw]:
     """An item with all fields that clients expect, and the id it has here."""
+    # The item may have no id, or one that was taken: then the store gave it another, which only the
+    # row has.
     (fields,) = history.listed_items([Raw(item.data)], item.id)
     return {**fields, "id": Raw(_json(item.id))}

@@ -77,6 +77,7 @@ def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
     except RecursionError:
         raise BadRequest("", "nested too deeply") from None
     except ValueError as problem:
+        # msgspec names the place in the text of its message, and nowhere else.
         message, _, path = str(problem).partition(" - at `$")
         path = path.rstrip("`").lstrip(".")
         raise BadRequest(path, message[:1].lower() + message[1:]) from None
@@ -90,6 +91,8 @@ async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> 
     """Reads a body and checks its limits. Raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
     coding = headers.get(b"content-encoding", b"identity").lower()
+    # A small compressed body may be a huge one, and the limits of connection and memory count bytes
+    # as they arrive.
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
         raise HttpRejection(415, new_error("bad-request", message))
@@ -176,6 +179,8 @@ class Endpoint:
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
+        # From here on a disconnect cancels this task. Before, the body is read, and `receive`
+        # reports it.
         watcher, id = DisconnectWatcher(exchange), scope["weft.id"]
         try:
             if run.record.stream:
@@ -185,6 +190,7 @@ class Endpoint:
             else:
                 await self._send_whole(run, id, send)
         except asyncio.CancelledError:
+            # Cancelled by the server, not by its client.
             if not watcher.disconnected:
                 raise
         finally:
@@ -241,6 +247,8 @@ class DisconnectWatcher:
     def stop(self) -> None:
         self._exchange.on_disconnect(None)
         if self.disconnected and self._task is not None:
+            # The cancellation has been dealt with. Task.cancelling() would stay above 0, and a
+            # later `asyncio.timeout` in this task would take it for its own caller's.
             self._task.uncancel()
 
 
@@ -266,7 +274,10 @@ class GeminiEndpoint(Endpoint):
 
     async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         call = scope["path_params"]["call"].removeprefix("models/")
+        # The last: names of tuned or hosted models may have colons themselves.
         name, _, method = call.rpartition(":")
+        # Only to refuse what is no JSON object before the method is looked at, as the other
+        # endpoints do.
         await for_body(body, decode_body, _preamble, body)
         if not name or method not in _METHODS:
             message = f"unknown method {method[:100]!r}; expected {' or '.join(_METHODS)}"
@@ -274,6 +285,8 @@ class GeminiEndpoint(Endpoint):
         return self._build_request(scope, body, name, _METHODS[method])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
+        # Without it Gemini streams one JSON array, which the REST clients of Google parse as it
+        # comes.
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
         return super()._writer(scope) if is_events else JsonArrayWriter()
 

@@ -94,6 +94,8 @@ class BodyReservation:
         piece = message.get("body", b"")
         if piece:
             self._read += len(piece)
+            # One character that is not ASCII widens its whole string: CPython stores 1, 2 or 4
+            # bytes a character (PEP 393).
             if self._weight == ASCII_FACTOR and not is_ascii_json(piece):
                 self._weight = UNICODE_FACTOR
                 self._reserve()

@@ -74,6 +74,7 @@ def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | 
     tokens = InputTokens(gateway, routing, sessions)
     message_tokens = CountTokens(gateway, routing, MESSAGES)
     routes = [
+        # Starlette takes the first route that matches, so fixed names stand before `{id}`.
         Route("/v1/responses/compact", CompactResponse(gateway, sessions), methods=POST),
         Route("/v1/responses/input_tokens", tokens, methods=POST),
         *stored,

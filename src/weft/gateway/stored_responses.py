@@ -57,6 +57,8 @@ _recorded = msgspec.json.Decoder(_StoredRecord).decode
 
 def not_found(what: str, id: str) -> HttpRejection:
     """The error for an object that does not exist, or belongs to another key."""
+    # Class bad-request with status 404: the class not-found has a code that says that the model
+    # does not exist. One text for missing and foreign: an id must not tell whether it exists.
     return HttpRejection(404, new_error("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
@@ -142,9 +144,12 @@ class StoredResponseEndpoint:
 
     async def _resume(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
         after = int_param(query, "starting_after", -1, -1, 10**9 - 1)
+        # Its end could be made of the body, but not the events that the client has not seen.
         if entry.pruned and entry.stream:
             raise not_found("The log of the response", entry.id)
         client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
+        # From the first event on, whatever was asked for: numbers of the log and of the events are
+        # the same only as long as one process wrote them all (see events_after).
         events = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
         writer = EventStreamWriter(DIALECTS[RESPONSES].idle)
         await stream_events(scope, client, events_after(events, after), writer, self._keepalive)
@@ -196,6 +201,7 @@ class CancelResponse(StoredResponseEndpoint):
             raise BadRequest("response_id", message)
         if entry.status in RUNNING:
             await self._sessions.cancel(entry)
+        # Read again: its status and body are those after the cancellation, if it ended in time.
         found = await self._find(scope)
         body = await for_body(found.body or b"", response_body, found)
         await http_response.send_json(send, scope["weft.id"], body)
@@ -212,6 +218,7 @@ class ResumeStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
         event_id = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
+        # As EventStreamWriter writes it.
         log_id, _, number = event_id.rpartition("/")
         client = ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
         try:
@@ -221,6 +228,8 @@ class ResumeStream:
         except EXPECTED_ERRORS as problem:
             await send_problem(send, self._dialect, id, problem)
         else:
+            # A stream of so many events does not exist; the cut keeps the number within what the
+            # databases take.
             first = int(number[:9]) + 1
             writer = EventStreamWriter(DIALECTS[self._dialect].idle, entry.id, first)
             events = self._sessions.events(entry.id, first)
@@ -265,6 +274,7 @@ async def stream_events(
     """Streams the events of a stored response, or of one that runs elsewhere."""
     watcher = DisconnectWatcher(scope[EXCHANGE])
     headers = [*http_response.STREAM_HEADERS, *http_response.weft_headers(client.id, run)]
+    # At once, unlike for a new response: its beginning is stored, so no other status can follow.
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         await _send_events(client, events, writer, keepalive)
@@ -285,6 +295,8 @@ async def _send_events(
     following = aiter(events)
     wait: Callable[[], Awaitable[list[Event]]] = following.__anext__
     while True:
+        # One task for each batch, since a timeout must not cancel the iterator: it would be closed
+        # with it.
         coming = asyncio.ensure_future(wait())
         try:
             while not (await asyncio.wait({coming}, timeout=keepalive or None))[0]:
@@ -293,6 +305,8 @@ async def _send_events(
         except StopAsyncIteration:
             return
         finally:
+            # Done by now, unless this task was cancelled. Then it has to be awaited: the iterator
+            # counts followers in its `finally`.
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
                 await coming

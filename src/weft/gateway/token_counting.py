@@ -78,6 +78,7 @@ class CountTokens(Endpoint):
             except UnknownModel as problem:
                 raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
             config = target.upstream.config
+            # Only the first target is asked: tokens of another model would be another number.
             body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
             data, more = None, [(b"weft-upstream", config.name.encode())]
             if config.dialect == self._dialect:
@@ -141,6 +142,8 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
     """Returns the response of the upstream; None if it cannot count."""
     try:
         incoming = await upstream.send(outgoing)
+    # An estimate is better than an error: clients ask for the count to decide whether to compact,
+    # before every turn.
     except Unreachable:
         return None
     data = b""
@@ -152,6 +155,7 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
     except (Unreachable, ValueError):
         return None
     finally:
+        # The response may be longer than was read: its connection is not reused.
         incoming.abort()
 
 

@@ -152,6 +152,7 @@ class IncomingRequest:
         found = _ITEM.match(path) if self.before else None
         if found is None:
             return path
+        # The stored turns stand in front of the client's own items in the body that is parsed.
         number = int(found[1]) - self.before
         if number < 0:
             return "conversation" if self.previous is None else "previous_response_id"
@@ -170,6 +171,7 @@ class DialectApi(NamedTuple):
 @cache
 def api_of(dialect: str) -> DialectApi:
     """Raises InternalError for a dialect that has streams only: no request gets here with one."""
+    # Checked once, so that nobody who needs these functions has to ask whether they are None.
     row = DIALECTS[dialect]
     if row.request is None or row.body is None or row.read_error is None or row.write_error is None:
         raise InternalError(f"{dialect} has streams only")
@@ -178,6 +180,7 @@ def api_of(dialect: str) -> DialectApi:
 
 def _check_limits(request: Request, limits: RequestLimits) -> None:
     """Raises BadRequest if the request wants several choices, or exceeds a limit."""
+    # One stream of parts is one response; several would need an index in every part.
     if request.choices > 1:
         raise Refused("n", f"{request.choices} choices are not supported; expected 1")
     schemas = [*(tool.parameters for tool in request.tools), request.output.schema]

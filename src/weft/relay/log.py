@@ -82,11 +82,15 @@ def _chunks(events: Iterable[Event]) -> Iterator[bytes]:
 
 
 def _chunk(rows: list[_Row]) -> tuple[bytes, ...]:
+    # Only the last event of a chunk can be large: it is the one that filled it.
     name, last, number = rows[-1]
     if len(last) <= BLOCK:
         packed = _encode(rows)
         return (len(packed).to_bytes(_LENGTH, "big") + packed,)
     rows[-1] = (name, b"", number)
+    # msgpack would copy the data of the event. Instead the rows are encoded with empty bytes in its
+    # place, and those are replaced by the header of a bin 32 (MessagePack specification), behind
+    # which the data itself is written. The result is what `_encode` would have made.
     outline, tail = _encode(rows), _encode(number)
     head = outline[: -len(tail) - len(_NO_BYTES)] + _BIN_32 + len(last).to_bytes(4, "big")
     size = len(head) + len(last) + len(tail)
@@ -140,6 +144,7 @@ class LogReader:
         self._buffer += block.data
         try:
             self._read_chunks()
+            # A batch ends with a chunk: otherwise a block is missing, or was changed.
             if block.count and self._buffer:
                 raise ValueError("the batch ends inside a chunk")
         except ValueError:
@@ -157,8 +162,11 @@ class LogReader:
             end = _LENGTH + int.from_bytes(buffer[:_LENGTH], "big")
             if len(buffer) < end:
                 return
+            # Released before the buffer shrinks: a bytearray with a view cannot be resized.
             with memoryview(buffer) as view:
                 rows = _decode(view[_LENGTH:end])
+                # The same rows can be spelled in several ways; only for ours a changed byte is
+                # noticed.
                 if self._strict and _encode(rows) != view[_LENGTH:end]:
                     raise ValueError("the chunk is not encoded canonically")
             self._events += [Event(name, data, number) for name, data, number in rows]
@@ -197,6 +205,8 @@ class FlushScheduler:
         self._logs[log] = None
         if not self._scheduled:
             self._scheduled = True
+            # With 5,000 streams a round takes 10 s: the same 500 rows a second, with more events in
+            # each.
             delay = max(FLUSH_INTERVAL, self._last_count / BLOCKS_PER_SECOND)
             log.loop.call_later(delay, self._flush_all)
 
@@ -280,6 +290,7 @@ class Log:
         """Appends the events; returns False if they must be stored first, or cannot be."""
         if self.error is not None or not self.is_open:
             return False
+        # The hot path of a stored stream: only appended here. `_count` hashes them later, together.
         self._new += events
         for event in events:
             self._waiting_size += len(event.data)
@@ -325,6 +336,7 @@ class Log:
             raise self.error
         self._count()
         for event in last:
+            # The last events of some dialects repeat the whole response.
             if len(event.data) > LARGE:
                 size = await offload(self._hashed, event)
             else:
@@ -366,6 +378,7 @@ class Log:
         self._recent.append(_Batch(self._events, events, size))
         self._recent_size += size
         self._events += len(events)
+        # Never what waits: followers could get it from nowhere else.
         while self._recent_size > RECENT_SIZE and self._recent[0].first < self._first:
             self._recent_size -= self._recent.popleft().size
 
@@ -422,6 +435,7 @@ class Log:
         try:
             await future
         finally:
+            # Cancelled: a follower that left.
             if future in self._waiters:
                 self._waiters.remove(future)
 
@@ -439,6 +453,8 @@ async def send_ahead(
     Returns the last block, and the size of the others. Raises StoreError."""
     blocks = blocks_of(number, first, events)
     large = sum(len(event.data) for event in events) > LARGE
+    # One block behind: only the generator's end tells which block is the last, and that one belongs
+    # to the ending.
     rest, size = (await offload(next, blocks) if large else next(blocks)), 0
     while True:
         block = await offload(next, blocks, None) if large else next(blocks, None)
@@ -485,6 +501,7 @@ class StoredLog:
             events = self._reader.feed(block, ended=ended)
         except ValueError:
             events = []
+        # A corrupt batch leaves a gap: numbers go on with the next one.
         self._at = max(self._at, block.first)
         new = _from(self._at, events, self.number)
         self._at += len(events)
@@ -518,6 +535,8 @@ async def follow(
             continue
         if log is not None:
             try:
+                # It is further back than the memory reaches: what is not in the store yet has to
+                # be, before it is read from there, or the follower would miss what lies between.
                 log.flush()
                 await store.flush(id)
             except StoreError as problem:

@@ -135,6 +135,7 @@ class Busy(Unreachable):
 
 def error_of(problem: Unreachable) -> ErrorPart:
     """Returns the error part for a request that got no response."""
+    # Without `connected`: a breaker must not count what the upstream never saw.
     if isinstance(problem, Busy):
         return new_error("overloaded", str(problem), retry_after=1)
     found: ErrorClass = "timeout" if problem.kind == "timeout" else "bad-upstream-answer"
@@ -195,6 +196,8 @@ class Upstream(Protocol):
 
 def endpoint(dialect: str, model: str, stream: bool) -> str:
     """Returns the path below the base URL for requests to this model."""
+    # `safe=""` escapes the slash as well: the name of a model is one segment, and cannot climb out
+    # of the path (`../files`) or add a query.
     return http_of(dialect).path(quote(model, safe=""), stream)
 
 

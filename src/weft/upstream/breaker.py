@@ -76,6 +76,7 @@ _COUNTED: frozenset[ErrorClass] = frozenset(
 _BY_KIND: dict[ErrorKind, BreakerEvent] = {
     "cancelled": ABANDONED,
     "internal": ABANDONED,
+    # One client's request can make any model answer with nothing, too much, or what is no JSON.
     "malformed": SUCCESS,
     "empty": SUCCESS,
     "too-large": SUCCESS,
@@ -163,6 +164,7 @@ class Breaker:
         """Counts the end of a request: success, failure (with its error), or abandoned. A request
         of an earlier round changes nothing.
         """
+        # Rule 4.
         if number != self._round:
             return
         if event is SUCCESS:
@@ -177,6 +179,8 @@ class Breaker:
             return
         if self._state is CLOSED:
             log.info("%s: no longer paused", self._name)
+        # An abandoned probe says nothing: the old due time stays, which is over, so the next
+        # request is the probe.
         elif event is not ABANDONED:
             self._due = now + self._policy.open_for
             log.warning("%s", self._message(f"paused for {self._policy.open_for:g} s"))
@@ -218,6 +222,7 @@ class UpstreamBreakers:
             self._models.pop(model, None)
             return
         if model not in self._models and len(self._models) >= MODELS:
+            # A pause is worth more than a count: those that are open go last.
             closed = (name for name, one in self._models.items() if one.state is CLOSED)
             del self._models[next(closed, next(iter(self._models)))]
         self._models[model] = breaker
@@ -240,6 +245,8 @@ class RequestBreaker:
         other request is admitted until it has ended.
         """
         upstream, model = self._breakers.connections, self._breakers.of(self._model)
+        # Both are asked before either is changed: a probe that one of them admits and the other
+        # refuses would never end.
         for breaker in (upstream, model):
             if not breaker.admits(now):
                 return breaker.refusal(now)

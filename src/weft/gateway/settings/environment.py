@@ -26,6 +26,7 @@ class Environment:
     def applied_to(self, table: dict[str, object]) -> dict[str, object]:
         """Returns the table of the file with the settings of the environment."""
         for name, text in sorted(self._variables.items()):
+            # Two underscores, since names of settings contain single ones.
             key = tuple(name.removeprefix(PREFIX).lower().split("__"))
             if name.startswith(PREFIX) and len(key) > 1 and key[0] in _TABLES and all(key):
                 self._known.add(name)

@@ -114,6 +114,7 @@ class _UpstreamBuilder:
             betas=settings.betas,
             origin=address.origin if address else "",
         )
+        # One problem is enough: what is missing may be missing because of another.
         if not self._problems.has_any(key) and not config.base_url:
             self._add(f"base_url is missing: {self._missing_url_hint()}")
         elif not self._problems.has_any(key) and not config.dialect:
@@ -129,6 +130,7 @@ class _UpstreamBuilder:
         """The preset; without one and without `base_url`, that of the upstream's own name."""
         name = self._settings.preset
         if name is None:
+            # With a base_url of its own, an upstream named `openai` may be any server.
             return HOSTS.get(self._name) if self._settings.base_url is None else None
         if name not in HOSTS:
             self._add(unknown_name("preset", name, HOSTS), "preset")
@@ -142,6 +144,7 @@ class _UpstreamBuilder:
         if found is None:
             self._add(unknown_name("dialect", name, UPSTREAM_DIALECTS), "dialect")
         elif preset and self._settings.base_url is None:
+            # OpenAI's host, for example, serves chat and Responses below the same URL.
             serves = preset.base_url in DEMO or http_of(preset.dialect).base == http_of(found).base
             if not serves:
                 message = f"the preset {preset.name} is for {preset.dialect}"
@@ -172,6 +175,7 @@ class _UpstreamBuilder:
         if preset is None:
             return None
         found = self._secrets.from_variable(preset.variable, key)
+        # A header may hold the key.
         if found is None and preset.needs_key and not self._settings.headers:
             hint = f": {preset.variable} is not set" if preset.variable else ""
             self._problems.warn(key, f"this host needs an API key{hint}")

@@ -101,6 +101,7 @@ def _read_prompt(request: Request, upstream: str, dialect: str) -> Prompt:
     answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
     pending = messages[answered:]
     outcomes: list[ToolOutcome] = []
+    # Only if results come last: a user who typed something after them wants an answer to that.
     if pending and any(map(_is_result, pending[-1].content)):
         calls = [one for message in messages for one in message.content]
         names = {one.id: one.name for one in calls if isinstance(one, CallContent)}
@@ -234,6 +235,7 @@ def _reasoner(prompt: Prompt) -> Script:
 
 def _tools(prompt: Prompt) -> Script:
     tools = [] if prompt.results else _allowed_tools(prompt.request)
+    # Two calls, to show what clients do with parallel ones.
     most = 1 if prompt.request.parallel_tool_calls is False else 2
     calls = [_call(tool, prompt.text) for tool in tools[:most]]
     return Script(tuple(calls) or (_answer(prompt),))
