@@ -237,7 +237,6 @@ class Gateway:
         return run
 
     def end_run(self, run: Run) -> None:
-        # Twice is harmless: a detached run ends after the endpoint that started it.
         if run in self._runs:
             self._runs.remove(run)
             self._release(run.record.id)
@@ -261,7 +260,6 @@ class Gateway:
         self._sockets.drain()
 
     def abort(self) -> None:
-        # A copy: to stop a run may end it here and now.
         for run in list(self._runs):
             run.stop(_SHUTTING_DOWN)
 
@@ -276,8 +274,8 @@ class Gateway:
         reason = None
         if self._draining:
             reason = "the server is shutting down"
-        # Each renewal of the lease is a write, so a probe need not try one of its own.
         elif sessions is not None and sessions.lease_error is not None:
+            # Each renewal of the lease is a write, so a probe need not try one of its own.
             reason = f"the store accepts no writes: {sessions.lease_error}"
         elif disk is not None and free_bytes(disk) < MIN_FREE_DISK:
             reason = "the disk of the store is full"

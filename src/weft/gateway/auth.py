@@ -72,7 +72,7 @@ class RequestGuard:
         # `server.hosts` may name a host with its port, or without: then any port is right.
         if self._hosts and not {found[1].lower(), value.lower()} & self._hosts:
             message = f"Host {value[:100]!r} is not served here; add it to server.hosts"
-            # RFC 9110 (15.5.20).
+            # Misdirected Request (RFC 9110, 15.5.20).
             raise HttpRejection(421, new_error("bad-request", message))
         return value.lower()
 

@@ -27,8 +27,8 @@ _TOKEN = re.compile(rb'["\[\]{},]|-?[0-9][0-9.eE+-]*+')
 # computed in C.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _OTHERS = bytes(set(range(256)) - set(b"[]{},"))
-# What may be out of range, never what must be: 2^63 has 19 digits, and 1e308 is the largest
-# exponent of a double.
+# What may be out of range, not what must be: 2^63 has 19 digits, and the largest exponent of a
+# double is 308.
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
 _NUMERIC = frozenset(b"0123456789.eE+-")
 _COMMA = ord(",")
@@ -52,7 +52,7 @@ class RequestAborted(Exception):
 async def read(receive: Receive, content_length: bytes | None, limit: int) -> bytes:
     """Returns the body; raises HttpRejection if it is too large, RequestAborted if the client
     disconnected before its end."""
-    # httptools has checked that it is a number. 413 is sent before the body is.
+    # httptools has checked that it is a number. A 413 need not wait for the body.
     if content_length is not None and int(content_length) > limit:
         raise _body_too_large(limit)
     pieces: list[bytes] = []

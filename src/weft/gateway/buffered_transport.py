@@ -30,9 +30,9 @@ class BufferedTransport(asyncio.Transport):
         if self._head is not None:
             head, self._head = self._head, None
             self.inner.write(head + bytes(data))
-        # uvicorn writes a head in one piece. What looks like one and is not (100 Continue, or a
-        # body that quotes HTTP) leaves a turn of the loop later, nothing else changes.
         elif data[:5] == b"HTTP/" and data[-4:] == b"\r\n\r\n":
+            # uvicorn writes a head in one piece. What looks like one and is not (100 Continue, or a
+            # body that quotes HTTP) leaves a turn of the loop later, nothing else changes.
             self._head = bytes(data)
             asyncio.get_running_loop().call_soon(self._flush_head)
         else:

@@ -274,7 +274,7 @@ class GeminiEndpoint(Endpoint):
 
     async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         call = scope["path_params"]["call"].removeprefix("models/")
-        # The last: names of tuned or hosted models may have colons themselves.
+        # The last one: names of models may have colons themselves (`llama3:8b`).
         name, _, method = call.rpartition(":")
         # Only to refuse what is no JSON object before the method is looked at, as the other
         # endpoints do.
@@ -285,8 +285,7 @@ class GeminiEndpoint(Endpoint):
         return self._build_request(scope, body, name, _METHODS[method])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
-        # Without it Gemini streams one JSON array, which the REST clients of Google parse as it
-        # comes.
+        # Without it Gemini streams one JSON array.
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
         return super()._writer(scope) if is_events else JsonArrayWriter()
 

@@ -467,10 +467,10 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._final_response is not None:
             self._send_final_response(self._final_response)
-        # RFC 9110 (10.1.1): a client that got a final status may leave out its body. Then the next
-        # byte is a request, otherwise a body: nobody can tell, so the connection ends.
         elif self._phase is BODY and self.expect_100_continue:
-            self.transport.close()  # the client may or may not send its body
+            # RFC 9110 (10.1.1): a client that got a final status may leave out its body. Then the
+            # next byte is a request, otherwise a body: nobody can tell, so the connection ends.
+            self.transport.close()
 
     def _reject(self, error: ErrorResponse) -> None:
         log.info("rejected a request: %d %s", error.status, error.message)
@@ -508,8 +508,8 @@ class HttpProtocol(HttpToolsProtocol):
         inner = self.transport.inner
         if self._phase in (WEBSOCKET, CLOSED):
             inner.close()
-        # Only in these phases the client may still be writing.
         elif self._phase in (BODY, DISCARDING) and inner.can_write_eof():
+            # Only in these phases the client may still be writing.
             self._phase, self._deadline = DISCARDING, self.loop.time() + LINGER
             inner.write_eof()
             self.flow.resume_reading()

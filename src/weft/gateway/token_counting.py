@@ -142,9 +142,8 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
     """Returns the response of the upstream; None if it cannot count."""
     try:
         incoming = await upstream.send(outgoing)
-    # An estimate is better than an error: clients ask for the count to decide whether to compact,
-    # before every turn.
     except Unreachable:
+        # An estimate is better than an error: the count is only advice.
         return None
     data = b""
     try:

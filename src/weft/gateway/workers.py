@@ -246,9 +246,9 @@ class Supervisor:
             if self._stopping:
                 # Negative if a signal killed it, which is what a forced exit does.
                 self._code = self._code or max(code, 0)
-            # It would not start the next time either: a setting is wrong, or the store cannot be
-            # opened. One that a signal killed is restarted.
             elif self._ready is not None and code > 0:
+                # It would not start the next time either: a setting is wrong, or the store cannot
+                # be opened. One that a signal killed is restarted.
                 log.error("worker %d did not start (exit code %d)", pid, code)
                 self._code = code
                 self._stop()

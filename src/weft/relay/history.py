@@ -158,9 +158,9 @@ def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     for item, found in zip((*before, *new), shapes, strict=True):
         if not found.is_call or found.call_id in answered:
             items.append(item)
-        # Other calls without a result are left out: theirs would have to be a screenshot, a diff,
-        # or the like.
         elif found.type in _OUTPUTS:
+            # Other calls without a result are left out: theirs would have to be a screenshot, a
+            # diff, or the like.
             type = _OUTPUTS[found.type]
             result = {"type": type, "call_id": found.call_id, "output": UNANSWERED}
             items += item, Raw(_json(result))

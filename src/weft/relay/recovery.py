@@ -97,9 +97,9 @@ def request_of(entry: Entry) -> Request:
     """The stored request, if it can be parsed, with the client's name for the model."""
     try:
         request = api_of(entry.dialect).request.parse(entry.request, Context()).request
-    # Stored by another version, whose requests this one may refuse. What the response repeats of
-    # its request is worth less than its end.
     except WeftError:
+        # Stored by another version, whose requests this one may refuse. What the response repeats
+        # of its request is worth less than its end.
         return Request(entry.model)
     request = replace(request, model=entry.model, stream=entry.stream)
     return request if request.store is not None else replace(request, store=entry.visible)

@@ -166,9 +166,9 @@ class Run:
             return
         if stream is None:
             self._conclude_disconnected()
-        # In this order: the log has its line before the connection is drained, which may take a
-        # second.
         elif stream.delivered:
+            # In this order: the log has its line before the connection is drained, which may take a
+            # second.
             self._conclude(self._error)
             await stream.close()
         elif self._error is not None:

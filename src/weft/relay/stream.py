@@ -149,8 +149,9 @@ class OpenStream:
         dialect, content_type = state.incoming.dialect, incoming.headers.get("content-type", "")
         if not state.incoming.stream:
             self._renderer = BodyOnly(sent.encoding)
-        # An upstream may answer a request for a stream with a body: frames of that are no events.
         elif sent.passes and content_type.startswith("text/event-stream"):
+            # An upstream may answer a request for a stream with a body: frames of that are no
+            # events.
             self._renderer = Passthrough(dialect, sent.encoding, self._reader.pipe)
         else:
             self._renderer = Encoded(dialect, sent.encoding, self._reader.pipe)

@@ -135,7 +135,7 @@ class Busy(Unreachable):
 
 def error_of(problem: Unreachable) -> ErrorPart:
     """Returns the error part for a request that got no response."""
-    # Without `connected`: a breaker must not count what the upstream never saw.
+    # Its kind is `internal`: a breaker does not count what the upstream never saw.
     if isinstance(problem, Busy):
         return new_error("overloaded", str(problem), retry_after=1)
     found: ErrorClass = "timeout" if problem.kind == "timeout" else "bad-upstream-answer"

@@ -179,9 +179,9 @@ class Breaker:
             return
         if self._state is CLOSED:
             log.info("%s: no longer paused", self._name)
-        # An abandoned probe says nothing: the old due time stays, which is over, so the next
-        # request is the probe.
         elif event is not ABANDONED:
+            # An abandoned probe says nothing: the old due time stays, which is over, so the next
+            # request is the probe.
             self._due = now + self._policy.open_for
             log.warning("%s", self._message(f"paused for {self._policy.open_for:g} s"))
 

@@ -165,8 +165,8 @@ class HttpUpstream:
         await self._acquire_slot()
         try:
             connection = await self._exchange(request)
-        # Cancelled, too: a slot that is not given back is lost for ever.
         except BaseException:
+            # Cancelled, too: a slot that is not given back is lost for ever.
             self._release_slot()
             raise
         response = HttpResponse(self, connection)
@@ -278,8 +278,9 @@ class HttpUpstream:
         try:
             while connection.state is ConnectionState.SENT and connection.failure is None:
                 await connection.wait()
-        # Nobody will read the response: on a pooled connection it would answer the next request.
         except BaseException:
+            # Nobody will read the response: on a pooled connection it would answer the next
+            # request.
             connection.close(ConnectionFailure("cancelled"))
             raise
         finally:
