@@ -348,6 +348,8 @@ async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpR
     allowed = problem.headers if isinstance(problem, HTTPException) else None
     status, message = 405, f"{request.method} is not allowed on {request.url.path[:200]}"
     if "sec-websocket-key" in request.headers:  # HttpProtocol has removed its upgrade
+        # Codex falls back to HTTP at once if a handshake is answered with 426; on any other status
+        # it tries the socket several times first.
         status, message, allowed = 426, "WebSocket is disabled on this server", None
     error = msgspec.structs.replace(new_error("bad-request", message), status=status)
     return _error_response(request, status, error, allowed)

@@ -295,8 +295,8 @@ class Sessions:
             conversation=conversation,
             before=len(items) - len(new),
             background=bool(preamble.background),
-            # A background response is announced before an upstream was asked; all others have the
-            # id that their encoder makes.
+            # A background response is announced before its request goes upstream; all others get
+            # the id that their encoder makes.
             response_id=fresh_context().ids.mint("resp") if preamble.background else None,
             created=int(time.time()),
             store=policy,

@@ -148,8 +148,8 @@ class StoredResponseEndpoint:
         if entry.pruned and entry.stream:
             raise not_found("The log of the response", entry.id)
         client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
-        # From the first event on, whatever was asked for: numbers of the log and of the events are
-        # the same only as long as one process wrote them all (see events_after).
+        # Read from the first event on: the numbers of the events equal those of the log only if one
+        # process wrote them all (see events_after).
         events = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
         writer = EventStreamWriter(DIALECTS[RESPONSES].idle)
         await stream_events(scope, client, events_after(events, after), writer, self._keepalive)

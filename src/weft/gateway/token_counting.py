@@ -78,7 +78,7 @@ class CountTokens(Endpoint):
             except UnknownModel as problem:
                 raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
             config = target.upstream.config
-            # Only the first target is asked: tokens of another model would be another number.
+            # Only the first target is used: another model would count differently.
             body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
             data, more = None, [(b"weft-upstream", config.name.encode())]
             if config.dialect == self._dialect:

@@ -301,7 +301,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
                 if writer is None or id is None:
                     raise InternalError("a continuation has no id")
                 snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
-                # Before the upstream is asked: from here on no other process begins it.
+                # Before the request goes upstream: from here on no other process begins it.
                 await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
         except (StoreError, AlreadyExists) as problem:
             await run.close()

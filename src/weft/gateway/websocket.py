@@ -295,8 +295,8 @@ class _SocketSession:
         if previous is None:
             return await self._with_stored(incoming, create)
         state = self._cache[previous]
-        # With `store: false` the store is not asked, whatever it holds: the specification wants
-        # previous_response_not_found on a new connection.
+        # With `store: false` the store is not consulted: the specification wants
+        # previous_response_not_found on a new connection, whatever is stored.
         in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
             return await self._with_stored(incoming, create)

@@ -115,7 +115,7 @@ async def _attempt(
 
 
 # An overloaded upstream may open a message and then fail, as Anthropic does with the error event of
-# what would otherwise be a 529: before content, another one can still be asked.
+# what would otherwise be a 529. Before content, another target can still be tried.
 _EMPTY = (ResponseMetadata, TextStart, TextEnd, ReasoningStart, ErrorPart, Finish)
 
 

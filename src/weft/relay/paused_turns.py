@@ -56,8 +56,8 @@ class PausedTurns:
         if isinstance(part, Finish):
             if part.usage is not None:
                 self._usage.append(part.usage)
-            # Anthropic pauses a turn with long-running server tools (`pause_turn`), and goes on
-            # when the same messages come again with what it has said so far.
+            # Anthropic pauses a turn with long-running server tools (`pause_turn`), and continues
+            # it when the same messages are sent again together with its output so far.
             if part.reason == "pause" and self._turn < MAX_CONTINUATIONS:
                 self.paused = True
                 return None

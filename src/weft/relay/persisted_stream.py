@@ -169,8 +169,7 @@ class PersistedStream:
         if self._inner.ended:  # and the end could not be stored: it must not be sent
             return error_stream(self._state, self.sent.request).rest(error, self._number)
         events = await self._inner.fail(error)
-        # Stored in `close`, after the client was told: the error is known, and the store may be
-        # what failed.
+        # Stored in `close`, after the client got it: the store may be what failed.
         self._last = [] if self._writer is None else events
         return events
 

@@ -289,7 +289,7 @@ class ResponseWriter:
         ):
             with suppress(StoreError):  # this response is stored, and that is what counts
                 await complete_waiting(store, previous)
-        # After all writes: followers are told of the end when it can be read from the store, too.
+        # After all writes: when followers learn of the end, it can be read from the store, too.
         log.end()
         self._persistence.logs.pop(log.id, None)
 

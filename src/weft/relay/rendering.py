@@ -196,8 +196,8 @@ class Passthrough:
         self._context = context
         self._pipe = pipe
         self._findings = Findings()
-        # Upstreams are always asked for usage; a client that did not ask may not expect the chunk
-        # without choices in which it comes.
+        # Weft always requests usage from chat upstreams, for its records; a client that did not
+        # request it must not get the additional chunk, which has no choices.
         self._hides_usage = request is not None and not request.include_usage
         self._model: str | None = None
         """The client's name for the model, if it replaces that of the upstream."""
@@ -248,7 +248,7 @@ class Passthrough:
         if not self._passes:
             return
         holding = self._pipe.holding
-        # At the end (no frame) what is still held can only be told by an encoder.
+        # At the end of the input (no frame), only an encoder can write what is still held.
         whole = holding if frame is None else self._dialect.is_whole(frame)
         broken = self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts)
         if broken or whole:  # whole: a body instead of a stream

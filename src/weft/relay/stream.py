@@ -435,7 +435,7 @@ class OpenStream:
         if api.request.continued is None:
             raise InternalError(f"{sent.config.dialect} does not pause")
         so_far = api.body(reader.pipe.response, sent.decoding, Findings())
-        # The request as it was sent, with what the upstream said so far as the last message.
+        # The request as it was sent, with the output so far as its last message.
         body = api.request.continued(sent.translated.body, so_far)
         try:
             incoming = await self._state.interrupt.wait(send(sent, body))
@@ -467,7 +467,7 @@ class OpenStream:
                 return waiting
             self._reader.fail(error)
             return waiting + self._rendered(self._reader)
-        # Our own code failed twice: an error of a fresh encoder is still better than a stream
+        # Our own code failed twice: an error from a fresh encoder is still better than a stream
         # without an end.
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
 

@@ -245,8 +245,8 @@ class RequestBreaker:
         other request is admitted until it has ended.
         """
         upstream, model = self._breakers.connections, self._breakers.of(self._model)
-        # Both are asked before either is changed: a probe that one of them admits and the other
-        # refuses would never end.
+        # Both are checked before either changes: if one admitted the request as its probe and the
+        # other refused it, that probe would never end.
         for breaker in (upstream, model):
             if not breaker.admits(now):
                 return breaker.refusal(now)

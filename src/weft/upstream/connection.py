@@ -172,8 +172,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        # Bytes that nobody asked for: whatever they answer, it is not the next request (rule 2 of
-        # http.py).
+        # Unsolicited bytes: they cannot be the response to the next request (rule 2 of http.py).
         if parser is None or self.state is ConnectionState.COMPLETE:
             self._reusable = False
             self.close(ConnectionFailure("sent data before a request"))
@@ -269,8 +268,8 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         status = self._parser.get_status_code()
-        # RFC 9110 (15.2): any number of them. 101 would hand the connection over to another
-        # protocol, which nobody asked for: it is refused below.
+        # RFC 9110 (15.2): there may be any number of them. 101 would switch protocols, which was
+        # not requested: it is refused below.
         if status // 100 == 1 and status != 101:
             self.headers = {}  # interim: the final response follows
             return
@@ -279,11 +278,10 @@ class HttpConnection(asyncio.Protocol):
         self.status = status
         self._framed = "content-length" in self.headers or "transfer-encoding" in self.headers
         coding = self.headers.get("content-encoding", "identity").lower()
-        # Sent by some although `identity` was asked for. Other codings are read as they are, and
-        # end as an error of the decoder.
+        # Some servers compress although `identity` was requested. Other codings are not decoded:
+        # the dialect's decoder reports an error.
         if coding in ("gzip", "x-gzip", "deflate"):
-            # 32: gzip and zlib, which is what `deflate` means (RFC 9110, 8.4.1.2), are told apart
-            # by their headers.
+            # +32 detects gzip and zlib by their headers; `deflate` means zlib (RFC 9110, 8.4.1.2).
             self._inflater = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
         self.state = ConnectionState.RECEIVING
 

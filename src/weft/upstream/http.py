@@ -177,7 +177,8 @@ class HttpUpstream:
         self._closed = True
         for response in list(self._open):
             response.abort()
-        # Connections with an open response are aborted through it, above: whoever reads it is told.
+        # Connections with an open response are aborted through it, above, so that its reader gets
+        # an error.
         for connection in (*self._idle, *self._awaiting_head):
             connection.close(ConnectionFailure("closed"))
 

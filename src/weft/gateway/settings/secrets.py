@@ -92,7 +92,7 @@ class SecretResolver:
         if not text:
             self._problems.add(key, f"{source} is empty")
             return None
-        # Said here, and not by the first request.
+        # Reported at the start, rather than by the first request.
         if not _HEADER_SAFE.fullmatch(text):
             self._problems.add(key, f"{source} contains characters that a header cannot have")
             return None
