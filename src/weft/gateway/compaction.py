@@ -94,6 +94,7 @@ class CompactResponse(Endpoint):
             caller=incoming.caller,
             reject_lossy=incoming.reject_lossy,
         )
+        # The summary's request is not the client's: it is parsed anew, since its items are others.
         await parse_request(request, self._gateway.limits)
         await _CompactionRun(self._gateway, items)._serve(self._gateway.start(request), scope, send)
         return None
@@ -124,6 +125,7 @@ class _CompactionRun(Endpoint):
             "object": "response.compaction",
             "created_at": int(time.time()),
             "output": [*history.listed_items(filter(_is_clients, self._items), id), item],
+            # Required in this object, unlike in a response.
             "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
         }
         return _json(compaction)

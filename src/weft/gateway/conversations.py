@@ -32,6 +32,7 @@ from weft.relay.incoming import api_of
 from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
+# As in OpenAI's API reference, "Conversations".
 MAX_NEW_ITEMS = 20
 """Items that may be added by one request."""
 
@@ -97,6 +98,7 @@ class ConversationEndpoint(_ConversationEndpoint):
             case "POST":
                 body = await read_body(self._gateway, scope, receive)
                 metadata = _metadata(decode_body(_changed, body).metadata)
+                # Deleted since it was found: there is no transaction around the two.
                 if not await self._store.set_metadata(found.owner, found.id, metadata):
                     raise not_found("Conversation", found.id)
                 return conversation_object(msgspec.structs.replace(found, metadata=metadata))
@@ -154,6 +156,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
         body = {"model": "any", "input": items}
         api_of(RESPONSES).request.parse(_json(body), Context())
     except BadRequest as problem:
+        # The field's name in this request.
         path = re.sub("^input", "items", problem.path)
         raise BadRequest(path, problem.reason) from None
     ids = fresh_context().ids
@@ -162,6 +165,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
 
 def _item(raw: Raw, path: str, ids: Ids) -> Item:
     found = history.read_shape(raw)
+    # It would have to be resolved whenever the conversation is read, and may be gone by then.
     if found.type == "item_reference":
         raise BadRequest(path, "an item reference; expected the item itself")
     if not found.id:

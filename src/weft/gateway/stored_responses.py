@@ -38,6 +38,7 @@ from weft.sse import Event
 from weft.store.base import StoreError
 from weft.store.records import Entry
 
+# As in OpenAI's API reference, for all lists.
 PAGE_SIZE = 20
 MAX_PAGE_SIZE = 100
 """Items of a page: by default, and at most."""
@@ -73,6 +74,7 @@ def int_param(query: Query, name: str, default: int, low: int, high: int) -> int
 def page_object(items: list[dict[str, Raw]], query: Query) -> bytes:
     """Returns the page that the query asks for, as a list object."""
     limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
+    # The newest first is the default of this list; that of chat completions is the oldest first.
     if query.get("order", ["desc"])[-1] != "asc":
         items.reverse()
     ids = [msgspec.json.decode(one["id"], type=str) for one in items]

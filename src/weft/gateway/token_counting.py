@@ -111,6 +111,7 @@ class InputTokens(CountTokens):
     request that the upstream would get.
     """
 
+    # Below a base URL that ends with /v1; that of Messages ends before it.
     PATH = "/responses/input_tokens"
     FIELDS: ClassVar[dict[str, str]] = {"object": "response.input_tokens"}
 

@@ -144,6 +144,7 @@ class IncomingRequest:
 
     def failed(self, problem: BadRequest) -> RequestFailed:
         """The error for the client, with the path in its own body."""
+        # The same class: Refused becomes another error than BadRequest.
         own = type(problem)(self.client_path(problem.path), problem.reason)
         return RequestFailed(bad_request(own))
 
@@ -155,6 +156,7 @@ class IncomingRequest:
         # The stored turns stand in front of the client's own items in the body that is parsed.
         number = int(found[1]) - self.before
         if number < 0:
+            # The fault is in a stored turn, so the field that brought it in is named.
             return "conversation" if self.previous is None else "previous_response_id"
         return f"input[{number}]{path[found.end() :]}"
 

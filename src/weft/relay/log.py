@@ -34,6 +34,7 @@ BLOCKS_PER_SECOND = 500
 BATCH = 32 * 1024
 """Bytes of events that are stored at once."""
 
+# A flush hashes and packs up to BATCH bytes per log: 3 MB for all of them.
 LOGS_PER_TURN = 100
 """Logs that are flushed in one turn of the event loop."""
 
@@ -202,6 +203,7 @@ class FlushScheduler:
 
     def add(self, log: "Log") -> None:
         """The log has events to flush within FLUSH_INTERVAL."""
+        # A dict, so that logs are flushed in the order in which their events came.
         self._logs[log] = None
         if not self._scheduled:
             self._scheduled = True
@@ -341,6 +343,7 @@ class Log:
                 size = await offload(self._hashed, event)
             else:
                 size = self._hashed(event)
+            # Followers must not see an end that could still fail to be stored.
             self._hidden += 1
             self._add([event], size)
         if not self._waiting:

@@ -439,6 +439,7 @@ def with_status(body: bytes, status: Status) -> bytes:
 
 
 def _with_status(body: bytes, status: Status, snapshot: _Snapshot) -> bytes:
+    # The bytes stay as they were sent, if nothing has to change.
     if snapshot.status == Raw(_json(status)):
         return body
     try:

@@ -115,6 +115,7 @@ def translate(
     losses = Losses()
     losses.found += restored.losses
     request = restored.request
+    # To other dialects the flags mean nothing: their renderers would report each as a loss.
     takes_betas = http_of(config.dialect).betas is not None
     betas = (request.betas or incoming.betas) if takes_betas else ()
     sent = _replace(request, model=target.model, stream=incoming.stream, betas=betas)
@@ -131,11 +132,13 @@ def translate(
         for one in losses.found
     ]
     if without_reasoning:
+        # Reported, since it may change the answer.
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
         found.append(Loss(source("messages"), "warned", detail))
     if REQUIRED_ACTION in request.include and not is_retrievable(incoming):
         detail = "dropped: outputs cannot be submitted to a response that is not stored"
         found.append(Loss(source("include"), "warned", detail))
+    # Only here: what is lost is known when the request is rendered, for this target alone.
     _check_losses(incoming, config, found)
     repeated = _as_repeated(request, incoming)
     has_session = incoming.tool_session and is_retrievable(incoming)

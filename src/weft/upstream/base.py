@@ -27,6 +27,7 @@ class Timeouts:
     connect: float = 10.0
     """Until the connection is open, including the TLS handshake."""
 
+    # Minutes: without streaming, the head comes when the whole response is there.
     first_byte: float = 300.0
     """From sending the request until the head of the response."""
 
@@ -52,6 +53,7 @@ class Tls:
 class RetryPolicy:
     """When a failed request is sent again."""
 
+    # Three attempts and at most 8 s are also what the SDKs of OpenAI and Anthropic do.
     attempts: int = 3
     """Attempts per target, including the first."""
 
@@ -208,6 +210,7 @@ def default_headers(dialect: str) -> dict[str, str]:
 
 def credentials(dialect: str, key: Secret | None) -> dict[str, str]:
     """Returns the header with the API key."""
+    # Local servers have none.
     if key is None:
         return {}
     name, prefix = http_of(dialect).key

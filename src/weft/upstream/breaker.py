@@ -60,8 +60,11 @@ class BreakerEvent(Enum):
 SUCCESS, FAILURE, LAST_FAILURE, ABANDONED, PROBE = BreakerEvent
 
 TRANSITIONS: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
+    # Requests pass, and failures in a row are counted.
     CLOSED: {SUCCESS: CLOSED, FAILURE: CLOSED, LAST_FAILURE: OPEN, ABANDONED: CLOSED},
+    # Results of requests that were admitted before have another round: they never get here.
     OPEN: {PROBE: HALF_OPEN},
+    # The probe is under way: one failure is enough.
     HALF_OPEN: {
         SUCCESS: CLOSED,
         FAILURE: OPEN,
@@ -96,6 +99,7 @@ def connection_verdict(error: ErrorPart) -> BreakerEvent:
     found = verdict(error)
     if found is ABANDONED:
         return ABANDONED
+    # Any response, also a 500, shows that the host can be reached.
     return FAILURE if extra_of(error).connected is False else SUCCESS
 
 
@@ -213,6 +217,7 @@ class UpstreamBreakers:
 
     def of(self, model: str) -> Breaker:
         """Returns the breaker of a model; a new one if none is stored."""
+        # Not stored yet: a model that never failed costs no memory.
         found = self._models.get(model)
         return found or Breaker(f'{self._name}, model "{model}"', "failures", self._policy)
 

@@ -38,6 +38,7 @@ class Environment:
         """Adds a problem for every unknown variable that begins with WEFT_."""
         names = [f"{PREFIX}{table.upper()}__KEY" for table in _TABLES]
         for name in sorted(self._variables):
+            # A misspelled variable would otherwise leave a default in place, unnoticed.
             if name.startswith(PREFIX) and name not in self._known:
                 key = (name,)
                 self._problems.variables[key] = name

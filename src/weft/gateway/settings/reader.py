@@ -59,6 +59,7 @@ class TableReader:
 
     def _value(self, value: object, wanted: object, key: Key) -> object:
         options = union_members(wanted)
+        # A variable has no syntax for a list.
         if isinstance(value, EnvironmentText) and any(get_origin(one) is tuple for one in options):
             value = [one.strip() for one in value.split(",") if one.strip()]
         # Before anything that may fail: no message of an error can quote it.

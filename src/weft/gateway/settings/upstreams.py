@@ -56,6 +56,7 @@ def build_upstreams(
     problems: Problems,
 ) -> tuple[UpstreamConfig, ...]:
     """Returns the valid upstreams, in order; the demo upstream if none is set."""
+    # So that `weft serve` answers without any settings.
     chosen = upstreams or {"demo": UpstreamSettings()}
     found = [
         _UpstreamBuilder(name, settings, secrets, folder, problems).build()
@@ -183,6 +184,7 @@ class _UpstreamBuilder:
 
     def _quirks(self, dialect: str | None) -> Quirks | None:
         given, preset = self._settings.quirks, self._preset
+        # Quirks are of a dialect: those of a preset for another one mean nothing here.
         own = preset.quirks if preset and preset.dialect == dialect else None
         if given is None or dialect is None:
             return own
@@ -234,6 +236,7 @@ class _UpstreamBuilder:
         tail = next((one for one in tails if address.url.endswith(one)), None)
         if tail is not None:
             self._problems.warn(where, f"ends with {tail}, which is added automatically")
+        # Not for loopback, where local servers have no certificate.
         if address.exposed and config.key is not None:
             self._problems.warn(where, "the API key is sent unencrypted: http, not https")
         if not config.tls.verify:

@@ -216,6 +216,7 @@ def _answer(prompt: Prompt) -> TextStep:
 def _chat(prompt: Prompt) -> Script:
     """Calls the tool that the message is about, or a required one; else answers."""
     tools = [] if prompt.results else _allowed_tools(prompt.request)
+    # Stable: of tools that fit equally, the first declared one is called.
     ranked = sorted(tools, key=lambda tool: _relevance(tool, prompt.text), reverse=True)
     choice = prompt.request.tool_choice
     required = choice is not None and choice.mode == "required"
@@ -258,6 +259,7 @@ _SCRIPTS: dict[str, Callable[[Prompt], Script]] = {
     "long": lambda prompt: Script((TextStep(texts.long_text(len(prompt.text))),)),
     "slow": lambda prompt: Script((TextStep(texts.SLOW_TEXT),), slow=True),
     "duplicate-calls": _duplicate_calls,
+    # Failures on demand, for tests of clients.
     "error-midstream": lambda prompt: replace(_chat(prompt), ending="error"),
     "cut": lambda prompt: replace(_chat(prompt), ending="cut"),
     "stall": lambda prompt: replace(_chat(prompt), ending="stall"),

@@ -160,6 +160,7 @@ class _DemoModel:
         if request.background:
             raise BadRequest(source("background"), "this model answers at once, or not at all")
         if request.previous_response_id is not None:
+            # The gateway resolves these itself: an upstream must never get them.
             raise BadRequest(source("previous_response_id"), "this model keeps nothing")
         for number, message in enumerate(request.messages):
             for place, content in enumerate(message.content):
@@ -256,6 +257,7 @@ class DemoResponse:
                 raise Unreachable(f"no byte within {self._limit:g} s", "timeout")
             chunks: list[bytes] = []
             while self._next is not None and sum(map(len, chunks)) < _READ_SIZE:
+                # A wait ends the read, so that a client sees the pace.
                 if chunks and self._next.wait:
                     break
                 chunks.append(self._next.data)
