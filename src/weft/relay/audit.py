@@ -22,7 +22,7 @@ A log that was pruned is counted, not read: digest, events and size remain. One 
 memory at a time, and one block of its log.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 
@@ -222,7 +222,7 @@ strict one does not."""
 _CHANGED = "the response was changed after its end"
 
 
-class _EntryAudit:
+class EntryAudit:
     """Compares a response that has ended with its log: `feed` the blocks, then `finish`."""
 
     def __init__(self, entry: Entry) -> None:
@@ -297,14 +297,6 @@ def _differences(sent: Response, stored: Comparable, *again: Response) -> Iterat
         if name == "usage" and sent.error is not None:
             continue  # nothing is sent after an error: the log may have an earlier count
         yield "record", f"{name} differs from the log"
-
-
-def audit_log(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
-    """The differences of a response that has ended and has this log."""
-    examination = _EntryAudit(entry)
-    for block in blocks:
-        examination.feed(block)
-    return examination.finish()
 
 
 def _is_unchanged(entry: Entry) -> bool:
@@ -385,7 +377,7 @@ async def _compared(store: Store, entry: Entry) -> list[Difference]:
         return [Difference(entry.id, "dialect", f"{entry.dialect!r} is unknown")]
     found: list[Difference] = []
     if not entry.pruned:
-        examination, after_block = _EntryAudit(entry), -1
+        examination, after_block = EntryAudit(entry), -1
         while blocks := await store.blocks(entry.id, after_block=after_block):
             after_block = blocks[-1].number
             # Popped, so that a block is freed as soon as it is read.

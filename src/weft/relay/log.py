@@ -98,16 +98,6 @@ def _chunk(rows: list[_Row]) -> tuple[bytes, ...]:
     return size.to_bytes(_LENGTH, "big") + head, last, tail
 
 
-def pack(events: Iterable[Event]) -> bytes:
-    """A batch of events as bytes."""
-    return b"".join(_chunks(events))
-
-
-def unpack(data: bytes) -> list[Event]:
-    """The inverse of `pack`. Raises ValueError."""
-    return LogReader().feed(Block(0, 0, 1, data))
-
-
 def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Block]:
     """A batch as blocks, numbered from `number`; its first event has the number `first`."""
     last: bytes | memoryview = b""
@@ -123,7 +113,7 @@ def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Bloc
 
 class LogReader:
     """Reads the events of a log: feed it every block, in order. If it is strict, the bytes must be
-    exactly those that `pack` writes."""
+    exactly those that `blocks_of` writes."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
@@ -172,23 +162,6 @@ class LogReader:
                     raise ValueError("the chunk is not encoded canonically")
             self._events += [Event(name, data, number) for name, data, number in rows]
             del buffer[:end]
-
-
-def events_of(blocks: Iterable[Block]) -> list[Event]:
-    """Raises ValueError."""
-    reader = LogReader()
-    return [event for block in blocks for event in reader.feed(block)]
-
-
-def body_of(events: Sequence[Event]) -> bytes | None:
-    """The body in this log, if the response was not streamed."""
-    return events[0].data if len(events) == 1 and events[0].name == BODY else None
-
-
-def as_sent(events: Sequence[Event]) -> bytes:
-    """The bytes that the digest is over: those of the stream or of the body."""
-    body = body_of(events)
-    return write_events(events) if body is None else body
 
 
 class FlushScheduler:

@@ -418,12 +418,8 @@ async def _ending_behind(
     return await offload(ending)
 
 
-def items_of(body: bytes) -> list[Item]:
-    """The output items of a response object; one without an id gets one."""
-    return _items(_snapshot(body).items)
-
-
 def _items(output: Sequence[Raw]) -> list[Item]:
+    """The output items of a response object; one without an id gets one."""
     ids = fresh_context().ids
     items: list[Item] = []
     for one in output:

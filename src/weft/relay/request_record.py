@@ -27,7 +27,6 @@ class RequestRecord:
     model: str
     caller: str
     stream: bool
-    # Wall-clock times, for the log; durations are measured by other clocks.
     started: float = field(default_factory=time.time)
     first: float | None = None
     """When the first of the response was sent to the client."""
