@@ -78,6 +78,7 @@ class CountTokens(Endpoint):
             except UnknownModel as problem:
                 raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
             config = target.upstream.config
+            # Only the first target is used: another model would count differently.
             body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
             data, more = None, [(b"weft-upstream", config.name.encode())]
             if config.dialect == self._dialect:
@@ -110,6 +111,7 @@ class InputTokens(CountTokens):
     request that the upstream would get.
     """
 
+    # Below a base URL that ends with /v1; that of Messages ends before it.
     PATH = "/responses/input_tokens"
     FIELDS: ClassVar[dict[str, str]] = {"object": "response.input_tokens"}
 
@@ -142,6 +144,7 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
     try:
         incoming = await upstream.send(outgoing)
     except Unreachable:
+        # An estimate is better than an error: the count is only advice.
         return None
     data = b""
     try:
@@ -152,6 +155,7 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
     except (Unreachable, ValueError):
         return None
     finally:
+        # The response may be longer than was read: its connection is not reused.
         incoming.abort()
 
 
