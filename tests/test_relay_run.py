@@ -473,6 +473,29 @@ def test_a_paused_turn_is_continued_in_the_same_stream(client: DialectName) -> N
     assert third == [*first, {"role": "assistant", "content": said * 2}]
 
 
+OVERLOADED = Play([HEAD, b'data: {"error":{"message":"overloaded","code":503}}\n\n', DONE])
+
+
+@pytest.mark.parametrize(
+    ("dialect", "first", "second", "text"),
+    [("openai-chat", OVERLOADED, GOOD, "hello"), ("anthropic-messages", PAUSED, ENDED, "one two")],
+    ids=["the next attempt", "the next turn"],
+)
+def test_a_stream_that_ended_sets_no_timeout_for_the_next_head(
+    dialect: str, first: Play, second: Play, text: str
+) -> None:
+    """Its head comes when the grace of the first stream is long over."""
+
+    async def work() -> bytes:
+        head = asyncio.Event()
+        asyncio.get_running_loop().call_later(5 * QUICK.grace, head.set)
+        upstream = Played(upstream_config(dialect=dialect), first, replace(second, head=head))
+        return await World([upstream]).stream(incoming_request())
+
+    response = decode_all(within(work), "openai-chat")[0].response
+    assert (response.text, response.finish_reason) == (text, "stop")
+
+
 def test_a_client_whose_dialect_has_pauses_gets_them() -> None:
     upstream = Played(upstream_config(dialect="anthropic-messages"), PAUSED, ENDED)
     raw = within(lambda: World([upstream]).stream(incoming_request("anthropic-messages")))

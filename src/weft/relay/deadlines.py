@@ -88,10 +88,15 @@ class Deadlines:
         """The upstream has sent its finish reason: at most usage follows, within `grace`."""
         self.set_idle_timeout(self._upstream, self._limits.grace)
 
-    def cancel(self) -> None:
-        self._end.cancel()
+    def stop_idle_timeout(self) -> None:
+        """The stream was given up, or is to be continued: until the next one has begun, only the
+        timeouts of the upstream apply."""
         if self._idle is not None:
             self._idle.cancel()
+
+    def cancel(self) -> None:
+        self._end.cancel()
+        self.stop_idle_timeout()
 
     def _too_long(self) -> None:
         limit = self._limits.duration

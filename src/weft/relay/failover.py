@@ -108,6 +108,7 @@ async def _attempt(
             await stream.read_until(_is_content)
         except BaseException:
             stream.abort()
+            state.deadlines.stop_idle_timeout()  # of this attempt: the next one may wait longer
             raise
     except RequestFailed as failed:
         raise RequestFailed(state.redact(failed.error)) from None

@@ -437,6 +437,7 @@ class OpenStream:
         so_far = api.body(reader.pipe.response, sent.decoding, Findings())
         # The request as it was sent, with the output so far as its last message.
         body = api.request.continued(sent.translated.body, so_far)
+        self._state.deadlines.stop_idle_timeout()  # which is `grace`, since the turn has ended
         try:
             incoming = await self._state.interrupt.wait(send(sent, body))
         except RequestFailed as failed:
