@@ -213,7 +213,7 @@ class ResponseWriter:
         log, store = self.log, self._persistence.store
         if log.is_open:
             # Backpressure of the store: the upstream is read no faster than the disk writes.
-            await store.wait_for_room()
+            await store.wait_for_room(log.id)
             log.append(events)
         else:
             # The response was announced before (background, tool outputs), without events.
