@@ -192,6 +192,20 @@ def test_a_request_that_one_target_cannot_express_goes_to_the_next() -> None:
     assert world.records[0].upstream == "b"
 
 
+def test_an_error_body_that_stalls_is_used_as_far_as_it_came() -> None:
+    async def work() -> ErrorPart:
+        stalled = Play([b'{"error":{"message":"try', asyncio.Event()], 503, BODY)
+        timeouts = Timeouts(between_events=0.05)
+        upstream = Played(upstream_config(timeouts=timeouts), stalled)
+        with pytest.raises(RequestFailed) as failed:
+            await World([upstream]).stream(incoming_request())
+        assert len(upstream.asked) == 3
+        assert all(one.aborted for one in upstream.answers)
+        return failed.value.error
+
+    assert within(work).status == 503
+
+
 def test_a_model_that_keeps_failing_is_paused() -> None:
     """Each request counts once, though it asks three times."""
     upstream = Played(upstream_config(breaker=BreakerPolicy(failures=2, open_for=60)), BAD)

@@ -3,6 +3,7 @@
 They are counted by the upstream if it can, otherwise estimated; a header says so.
 """
 
+import asyncio
 from typing import ClassVar
 
 import msgspec
@@ -148,11 +149,12 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
         return None
     data = b""
     try:
-        while len(data) < _READ and (more := await incoming.read()):
-            data += more
+        async with asyncio.timeout(upstream.config.timeouts.between_events):
+            while len(data) < _READ and (more := await incoming.read()):
+                data += more
         _count(data)  # some upstreams answer 200 on any path
         return data if incoming.status == 200 else None
-    except (Unreachable, ValueError):
+    except (Unreachable, TimeoutError, ValueError):
         return None
     finally:
         # The response may be longer than was read: its connection is not reused.

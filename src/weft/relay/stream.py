@@ -4,6 +4,7 @@
 slowly, so does the gateway from its upstream. It belongs to one task.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -511,9 +512,11 @@ async def _read_error(incoming: UpstreamResponse, sent: UpstreamRequest) -> Erro
     """The error of a response whose status is not a success."""
     body, config, status = b"", sent.config, incoming.status
     try:
-        while len(body) < ERROR_BODY and (data := await incoming.read()):
-            body += data
-    except Unreachable:
+        # No idle timeout runs yet: that of a response begins with its stream.
+        async with asyncio.timeout(config.timeouts.between_events):
+            while len(body) < ERROR_BODY and (data := await incoming.read()):
+                body += data
+    except (Unreachable, TimeoutError):
         pass  # what has arrived is used
     finally:
         incoming.abort()
