@@ -11,13 +11,13 @@ What the model wrote is never guessed at:
 - Arguments that were cut or are not JSON make the call invalid; what of it was read stays.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 
 from weft.assembler import Buffer
 from weft.dialects.json_string import JsonStringExtractor
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Code, Findings
 from weft.lifecycle import meaning
 from weft.partial_json import is_json, parse
@@ -70,27 +70,16 @@ class _UnwrappedCall:
         return text + self.input.flush() if self.input.is_broken else text
 
 
-class CustomToolCalls:
+class CustomToolCalls(HandlerStage):
     """A stage for one response. `tools` are the names, as the client knows them, of those that
     were declared as functions.
     """
 
-    passes = False  # there may always be more to do
-
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
+        super().__init__(_HANDLERS)
         self._tools = frozenset(tools)
         self._findings = findings
         self._calls: dict[str, _UnwrappedCall | None] = {}  # None: a call of another tool
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     @property
     def holding(self) -> bool:
@@ -180,11 +169,6 @@ class CustomToolCalls:
             self._findings.note("bridge-no-input", detail)
         _emit_delta(id, call.input.flush() if call.input.found else call.text, out)
 
-    def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: what is held goes out now or never."""
-        out += self.finish()
-        out.append(part)
-
 
 def _emit_delta(id: str, text: str, out: list[Part]) -> None:
     if text:
@@ -204,7 +188,7 @@ def _parse_arguments(arguments: str) -> tuple[str, list[str], Code | None] | Non
     return text, [key for key in value if key != KEY], code
 
 
-_HANDLERS: dict[type[Part], Callable[[CustomToolCalls, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     ToolParamsStart: CustomToolCalls._start,
     ToolParamsDelta: CustomToolCalls._delta,
     ToolParamsEnd: CustomToolCalls._end,

@@ -4,15 +4,13 @@ Off unless the quirks say so: the same text may be an answer about markup. What 
 a call stays text.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.stages import partial_match
+from weft.dialects.stages import Handlers, HandlerStage, partial_match
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -56,12 +54,11 @@ class _JsonCall(msgspec.Struct):
     arguments: Raw
 
 
-class MarkupCalls:
+class MarkupCalls(HandlerStage):
     """A stage for one response: text in, text and whole calls out."""
 
-    passes = False  # there may always be more to do
-
     def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
+        super().__init__(_HANDLERS)
         self._markup = markup
         self._ids = ids
         self._findings = findings
@@ -70,16 +67,6 @@ class MarkupCalls:
         self._text_id = ""
         self._held = ""  # outside a call: what may be the beginning of a mark
         self._body: Buffer | None = None  # inside a call: what came after its first mark
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     @property
     def holding(self) -> bool:
@@ -105,10 +92,6 @@ class MarkupCalls:
         if self._start is None:
             out.append(part)
         self._start = None
-
-    def _last(self, part: Part, out: list[Part]) -> None:
-        out += self.finish()
-        out.append(part)
 
     def _outside(self, text: str, out: list[Part]) -> str:
         """Emits text up to the first mark. Returns what follows the mark."""
@@ -176,7 +159,7 @@ class MarkupCalls:
         out.append(TextDelta(self._text_id, text))
 
 
-_HANDLERS: dict[type[Part], Callable[[MarkupCalls, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     TextStart: MarkupCalls._text_start,
     TextDelta: MarkupCalls._text_delta,
     TextEnd: MarkupCalls._text_end,

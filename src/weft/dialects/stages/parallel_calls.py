@@ -8,14 +8,14 @@ tool nobody declared, or has other arguments, stays the call that it is.
 The arguments of a wrapper are held until its end: only then is it known what it wraps.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 from msgspec import UNSET
 
 from weft.assembler import Buffer
 from weft.dialects.requests.multi_tool_use import WRAPPERS, WrappedCall, parse_wrapped_calls
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -41,10 +41,11 @@ class _HeldWrapper:
         self.end: ToolParamsEnd | None = None
 
 
-class ParallelCalls:
+class ParallelCalls(HandlerStage):
     """A stage for one response. `tools` are the names of the tools that were declared."""
 
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
+        super().__init__(_HANDLERS)
         self._tools = frozenset(tools)
         self._wrappers = WRAPPERS - self._tools
         self._findings = findings
@@ -58,16 +59,6 @@ class ParallelCalls:
     @property
     def holding(self) -> bool:
         return bool(self._held)
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None or self.passes:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     def finish(self) -> list[Part]:
         """Returns what was held for an end that never came, as it is."""
@@ -141,13 +132,8 @@ class ParallelCalls:
         if wrapper.end is not None:
             out.append(wrapper.end)
 
-    def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: what is held comes first."""
-        out += self.finish()
-        out.append(part)
 
-
-_HANDLERS: dict[type[Part], Callable[[ParallelCalls, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     ToolParamsStart: ParallelCalls._start,
     ToolParamsDelta: ParallelCalls._delta,
     ToolParamsEnd: ParallelCalls._end,

@@ -10,12 +10,10 @@ reasoning, calls, and also errors. Reasoning and calls that were started before 
 end, sources of text before the cut are kept, and so is the usage of the finish.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 
 from weft.assembler import Buffer
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -68,12 +66,11 @@ class _SequenceMatcher:
         return self.matched == len(self.text)
 
 
-class StopSequences:
+class StopSequences(HandlerStage):
     """A stage for one response."""
 
-    passes = False  # there may always be more to do
-
     def __init__(self, stop: tuple[str, ...], findings: Findings) -> None:
+        super().__init__(_SEARCHING)
         longest_first = sorted(set(filter(None, stop)), key=len, reverse=True)
         self._sequences = [_SequenceMatcher(text) for text in longest_first]
         self._first = frozenset(one.text[0] for one in self._sequences)
@@ -96,13 +93,6 @@ class StopSequences:
         self.matched: str | None = None
         """The sequence that ended the response. Only the usage is still needed."""
 
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            table = _SEARCHING if self.matched is None else _AFTER_CUT
-            table.get(part.__class__, StopSequences._pass)(self, part, out)
-        return out
-
     @property
     def holding(self) -> bool:
         return bool(self._held)
@@ -115,9 +105,6 @@ class StopSequences:
         elif not self._ended:
             self._finished(Finish("stop"), out)
         return out
-
-    def _pass(self, part: Part, out: list[Part]) -> None:
-        out.append(part)
 
     def _drop(self, part: Part, out: list[Part]) -> None:
         """It came after the cut."""
@@ -235,6 +222,7 @@ class StopSequences:
         would start with the sequence is never started.
         """
         self.matched = sequence
+        self._handlers = _AFTER_CUT
         detail = f"{sequence!r} ended the response; what follows is dropped"
         self._findings.note("stop-cut", detail)
         self._release(self._held_length - len(sequence), out)
@@ -279,9 +267,7 @@ class StopSequences:
         out.append(_replace(part, reason=reason, raw_reason=None, stop_sequence=self.matched))
 
 
-_Handlers = dict[type[Part], Callable[[StopSequences, Any, list[Part]], None]]
-
-_SEARCHING: _Handlers = {
+_SEARCHING: Handlers = {
     TextStart: StopSequences._text_start,
     TextDelta: StopSequences._text_delta,
     TextEnd: StopSequences._text_end,
@@ -296,7 +282,7 @@ _SEARCHING: _Handlers = {
     ErrorPart: StopSequences._other,
     Finish: StopSequences._other,
 }
-_AFTER_CUT: _Handlers = {
+_AFTER_CUT: Handlers = {
     TextStart: StopSequences._drop,
     TextDelta: StopSequences._drop,
     TextEnd: StopSequences._late_text_end,

@@ -6,12 +6,10 @@ is text; reasoning that is never closed stays reasoning. If reasoning came in it
 closing tag at the beginning of the answer is dropped. Text that may become a tag is held back.
 """
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 from weft.assembler import Buffer
-from weft.dialects.stages import partial_match
+from weft.dialects.stages import Handlers, HandlerStage, partial_match
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -38,10 +36,11 @@ class _TagState(Enum):
     PLAIN = "plain"
 
 
-class ThinkTags:
+class ThinkTags(HandlerStage):
     """A stage for one response. `implicit`: the answer starts inside the tags, without one."""
 
     def __init__(self, ids: Ids, findings: Findings, *, implicit: bool = False) -> None:
+        super().__init__(_HANDLERS)
         self._ids = ids
         self._findings = findings
         self._implicit = implicit
@@ -50,18 +49,6 @@ class ThinkTags:
         self._start: TextStart | None = None  # of the text that is held back
         self._held = Buffer()
         self._reasoning_id = ""
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        if self.passes:
-            return parts
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None or self.passes:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     @property
     def passes(self) -> bool:
@@ -155,11 +142,6 @@ class ThinkTags:
             out.append(part)
         self._where, self._start = _TagState.PLAIN, None
 
-    def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: no text may follow, so what is held comes first."""
-        self._release(out)
-        out.append(part)
-
     def _release(self, out: list[Part]) -> None:
         """Emits what is held, as text or as reasoning."""
         if self._where is _TagState.BEFORE and self._start is not None:
@@ -172,7 +154,7 @@ class ThinkTags:
             self._held.set("")
 
 
-_HANDLERS: dict[type[Part], Callable[[ThinkTags, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     ReasoningStart: ThinkTags._reasoning,
     TextStart: ThinkTags._text_start,
     TextDelta: ThinkTags._text_delta,
