@@ -9,8 +9,8 @@ Comments that begin with `capture:` name the streams in `tests/captures/openai_c
 branch; `tests/captures/catalogue.py` says what is odd about each.
 """
 
-from enum import Enum
 from itertools import count
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -62,18 +62,13 @@ _FUNCTION_CALL_INDEX = -1
 """The index of the one call of the deprecated `function_call` field."""
 
 
-class _ChatPhase(Enum):
-    READING = "reading"
-    FAILED = "failed"
-    CLOSED = "closed"
+# Strings, not enums: both are compared for every delta, and to look up the member of an enum takes
+# longer than two calls (Python 3.11).
 
+_ChatPhase = Literal["reading", "failed", "closed"]
 
-class _ChatContent(Enum):
-    """The kinds of content that have a start, deltas and an end. One is open at a time."""
-
-    TEXT = "text"
-    REFUSAL = "refusal"
-    REASONING = "reasoning"
+_ChatContent = Literal["text", "refusal", "reasoning"]
+"""The kinds of content that have a start, deltas and an end. One is open at a time."""
 
 
 class ChatDecoder(EventDecoder[wire.ChatChunk]):
@@ -89,7 +84,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         self._ledger = Ledger(context.ids, findings, declared)
         self._choice = context.choice
         self._stream_requested = request is not None and request.stream
-        self._phase = _ChatPhase.READING
+        self._phase: _ChatPhase = "reading"
         self._metadata_sent = False
         self._response_id: str | None = None
         self._created: int | None = None
@@ -122,7 +117,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             if text:
                 return [TextDelta(self._open_id, text)]
             self._template = None
-        if self._phase is _ChatPhase.CLOSED:
+        if self._phase == "closed":
             # capture: done-twice
             self._findings.once("after-finish", "", "events after the end: dropped")
             return []
@@ -135,13 +130,13 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         """Returns the end of the response: the input is over, however it ended."""
         out: list[Part] = []
         self._template = None
-        if self._phase is _ChatPhase.CLOSED:
+        if self._phase == "closed":
             return out
-        if self._phase is _ChatPhase.READING:
+        if self._phase == "reading":
             self._end_input(out)
         self._close(out)
         out += self._finish_calls()
-        failed = self._phase is _ChatPhase.FAILED
+        failed = self._phase == "failed"
         out.append(
             Finish(
                 "error" if failed else canonical_finish_reason(self._finish_reason or "stop"),
@@ -152,7 +147,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         )
         if not self._metadata_sent:
             self._send_metadata(out)
-        self._phase = _ChatPhase.CLOSED
+        self._phase = "closed"
         return out
 
     @property
@@ -161,7 +156,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
 
     @property
     def holding(self) -> bool:
-        if self._phase is not _ChatPhase.READING:
+        if self._phase != "reading":
             return False
         metadata = not self._metadata_sent and (self._response_id or self._created or self._model)
         extra = self._details or self._text_extra is not UNSET
@@ -199,7 +194,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         """Puts the metadata in front of the first part."""
         self._metadata_sent = True
         if not self._response_id:  # capture: id-always-empty
-            if self._phase is not _ChatPhase.FAILED:
+            if self._phase != "failed":
                 self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             self._response_id = self._ids.mint("chatcmpl")
         metadata = ResponseMetadata(
@@ -212,7 +207,9 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
 
     def _make_template(self, chunk: wire.ChatChunk, frame: Frame, part: Part) -> None:
         """Makes a template of a chunk that held text and nothing else."""
-        if self._finish_reason is not None or self._phase is not _ChatPhase.READING:
+        if not isinstance(part, TextDelta):
+            return
+        if self._finish_reason is not None or self._phase != "reading":
             return
         if chunk.usage is not None or self._surrogates.held:
             return
@@ -222,9 +219,8 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             choice.delta is not None and choice.delta.role for choice in chunk.choices or ()
         ):  # the next chunk from this template is the first to repeat the role: a finding
             return
-        if isinstance(part, TextDelta) and self._open is _ChatContent.TEXT:
-            self._templates_made += 1
-            self._template = ChunkTemplate.from_chunk(frame, part.delta)
+        self._templates_made += 1
+        self._template = ChunkTemplate.from_chunk(frame, part.delta)
 
     # Frames
 
@@ -261,7 +257,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 self._add_source(url, None, out)
         if chunk.object == "chat.completion":  # capture: body-instead-of-stream
             self._is_done = True
-        if len(out) == 1 and self._templates_made < MAX_TEMPLATES:
+        if self._open == "text" and len(out) == 1 and self._templates_made < MAX_TEMPLATES:
             self._make_template(chunk, frame, out[0])
 
     def _is_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> bool:
@@ -288,7 +284,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             self._findings.once("choice-other", str(choice.index), detail)
             return
         delta = choice.delta
-        if delta is not None and self._phase is _ChatPhase.READING:
+        if delta is not None and self._phase == "reading":
             before = len(out)
             self._read_delta(delta, out)
             if self._finish_reason is not None and (len(out) > before or delta.tool_calls):
@@ -332,14 +328,14 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         elif reasoning:
             if self._details.signed:  # that reasoning is complete: this is another one
                 self._close(out)
-            self._add_text(_ChatContent.REASONING, reasoning, out)
+            self._add_text("reasoning", reasoning, out)
         if content:
             if isinstance(content, str):
-                self._add_text(_ChatContent.TEXT, content, out)
+                self._add_text("text", content, out)
             else:
                 self._read_content_parts(content, out)  # capture: content-as-parts
         if delta.refusal:
-            self._add_text(_ChatContent.REFUSAL, delta.refusal, out)
+            self._add_text("refusal", delta.refusal, out)
         for annotation in delta.annotations or ():
             citation = annotation.url_citation
             if citation is not None:
@@ -364,14 +360,14 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             self._read_calls([call], out)
 
     def _add_text(self, kind: _ChatContent, text: str, out: list[Part]) -> None:
-        if kind is not self._open:
+        if kind != self._open:
             self._start(kind, out)
         if self._surrogates.held or not text.isascii():
             # capture: surrogate-pair-in-two-deltas
             text = self._surrogates.feed(self._open_id, text)
             if not text:
                 return
-        if kind is _ChatContent.REASONING:
+        if kind == "reasoning":
             out.append(ReasoningDelta(self._open_id, text))
         else:
             out.append(TextDelta(self._open_id, text))
@@ -379,19 +375,19 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
     def _start(self, kind: _ChatContent, out: list[Part], *, summary: bool = False) -> None:
         self._close(out)
         self._open, self._has_content = kind, True
-        if kind is _ChatContent.REASONING:
+        if kind == "reasoning":
             self._open_id = self._ids.local("reasoning")
             out.append(ReasoningStart(self._open_id, "summary" if summary else "raw"))
         else:
             self._open_id = self._ids.local("text")
-            out.append(TextStart(self._open_id, refusal=kind is _ChatContent.REFUSAL))
+            out.append(TextStart(self._open_id, refusal=kind == "refusal"))
 
     def _close(self, out: list[Part]) -> None:
         """Ends the text or reasoning that is open, if any."""
         if self._open is None:
             return
         self._flush_surrogate(out)
-        if self._open is _ChatContent.REASONING:
+        if self._open == "reasoning":
             out.append(self._details.end(self._open_id, self._origin))
             self._details = ReasoningDetails()
         else:
@@ -403,7 +399,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
     def _flush_surrogate(self, out: list[Part]) -> None:
         rest = self._surrogates.flush(self._open_id)
         if rest:  # capture: surrogate-half-alone, surrogate-pair-between-kinds
-            part = ReasoningDelta if self._open is _ChatContent.REASONING else TextDelta
+            part = ReasoningDelta if self._open == "reasoning" else TextDelta
             out.append(part(self._open_id, rest))
 
     def _read_details(
@@ -412,7 +408,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         """Reads reasoning with details. Its text is `text`, else that of the details; a detail
         that belongs to another reasoning starts another part.
         """
-        if not (text or text_of(details)) and self._open is not _ChatContent.REASONING:
+        if not (text or text_of(details)) and self._open != "reasoning":
             # Signatures or encrypted data alone: parts of their own, which leave a text open.
             # capture: encrypted-detail-alone, encrypted-detail-beside-open-text
             if not any(map(is_signed, details)):
@@ -426,31 +422,29 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         # capture: reasoning-and-its-details, encrypted-details-in-a-body
         plain = "" if text == text_of(details) else text
         for number, (reasoning, added) in enumerate(split_by_reasoning(self._details, details)):
-            if self._open is not _ChatContent.REASONING or reasoning is not self._details:
+            if self._open != "reasoning" or reasoning is not self._details:
                 # capture: encrypted-details-of-one-index
-                self._start(_ChatContent.REASONING, out, summary=is_summary(added))
+                self._start("reasoning", out, summary=is_summary(added))
                 self._details = reasoning
             delta = text_of(added) if not plain else "" if number else plain
             if delta:
-                self._add_text(_ChatContent.REASONING, delta, out)
+                self._add_text("reasoning", delta, out)
 
     def _read_content_parts(self, parts: list[wire.ChatContentPart | str], out: list[Part]) -> None:
         self._findings.once("content-parts", "", "content as a list of parts")
         for part in parts:
             if isinstance(part, str):  # capture: content-as-strings-and-refusal-parts
-                self._add_text(_ChatContent.TEXT, part, out)
+                self._add_text("text", part, out)
             elif part.thinking:  # capture: content-as-parts, content-parts-with-plain-thinking
                 inner = part.thinking
                 for text in [inner] if isinstance(inner, str) else [one.text for one in inner]:
                     if text:
-                        self._add_text(_ChatContent.REASONING, text, out)
+                        self._add_text("reasoning", text, out)
             elif part.refusal:  # capture: content-as-strings-and-refusal-parts
-                self._add_text(_ChatContent.REFUSAL, part.refusal, out)
+                self._add_text("refusal", part.refusal, out)
             elif part.text:
                 thought = part.type in ("thinking", "reasoning")
-                self._add_text(
-                    _ChatContent.REASONING if thought else _ChatContent.TEXT, part.text, out
-                )
+                self._add_text("reasoning" if thought else "text", part.text, out)
             elif is_present(part.reference_ids):  # capture: content-as-parts
                 id, raw = self._ids.local("source"), Raw(msgspec.json.encode(part))
                 out.append(Source(id, "document", self._open_text_id(), raw=raw))
@@ -459,7 +453,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 self._findings.once("event-unknown", f"part {part.type}", detail)
 
     def _open_text_id(self) -> str | None:
-        return self._open_id if self._open is _ChatContent.TEXT else None
+        return self._open_id if self._open == "text" else None
 
     def _add_source(
         self,
@@ -471,7 +465,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         """Adds a source for an address and a place in the text, once: streams repeat them."""
         start, end = (citation.start_index, citation.end_index) if citation else (None, None)
         key = f"{url} {start} {end}"
-        if not url or key in self._sources or self._phase is not _ChatPhase.READING:
+        if not url or key in self._sources or self._phase != "reading":
             # capture: citations-on-every-chunk
             return
         self._sources.add(key)
@@ -507,7 +501,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         return parts
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._phase is not _ChatPhase.READING:
+        if self._phase != "reading":
             return
         self._flush_surrogate(out)
         parts = self._finish_calls(failed=True)
@@ -517,4 +511,4 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         # capture: error-object-inside-a-call, ends-before-a-name
         out += [one for one in parts if not (isinstance(one, ends) and one.id in announced)]
         out.append(error)
-        self._phase = _ChatPhase.FAILED
+        self._phase = "failed"

@@ -24,11 +24,12 @@ class ReasoningDetails:
     sequence, and those of one reasoning may have several numbers.
     """
 
-    __slots__ = ("_details", "_texts")
+    __slots__ = ("_details", "_texts", "signed")
 
     def __init__(self) -> None:
         self._details: dict[_Key, ChatReasoningDetail] = {}
         self._texts: dict[_Key, Buffer] = {}
+        self.signed = False  # not a property: the decoder reads it for every delta of reasoning
 
     def __bool__(self) -> bool:
         """Whether there are details: they are emitted with the end of the reasoning."""
@@ -43,10 +44,7 @@ class ReasoningDetails:
         merged.data = detail.data or merged.data
         merged.id = detail.id or merged.id
         merged.format = detail.format or merged.format
-
-    @property
-    def signed(self) -> bool:
-        return any(map(is_signed, self._details.values()))
+        self.signed = self.signed or is_signed(detail)
 
     def accepts(self, detail: ChatReasoningDetail) -> bool:
         """Whether a detail belongs to this reasoning.
