@@ -5,6 +5,7 @@ from msgspec import Raw
 
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of, is_json_object
+from weft.dialects.requests.source_dialects import source_dialect
 from weft.dialects.requests.unknown_fields import ESSENTIAL_FOR_TOOLS, collect, report_unknown
 from weft.parts import Json
 from weft.request import CallContent, Tool
@@ -15,8 +16,6 @@ FREE_TEXT_SCHEMA = Raw(
 """The parameters of a custom tool that is declared as a function."""
 
 _APPROVAL = "require_approval"
-_NEVER_ASKS = frozenset({"anthropic-messages", "gemini"})
-"""Dialects that never ask for approval before a remote tool runs."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -46,7 +45,7 @@ def report_no_approval(tool: Tool, path: str, losses: Losses, target: str) -> No
     extra = fields_of(tool.extra)
     approval = extra.pop(_APPROVAL, None)
     if approval is None:
-        if tool.origin not in _NEVER_ASKS:
+        if source_dialect(tool.origin).asks_approval:
             losses.warned(path, "tools of remote servers run without approval")
     elif bytes(approval) != b'"never"':
         losses.refused(f"{path}.{_APPROVAL}", "approvals are not available; set never")

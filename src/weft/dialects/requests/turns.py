@@ -19,6 +19,7 @@ from weft.dialects.requests.multi_tool_use import (
     holds_wrapper,
     unwrap_calls,
 )
+from weft.dialects.requests.source_dialects import source_dialect
 from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE
 from weft.ids import Claims
 from weft.request import (
@@ -130,6 +131,13 @@ def merge_neighbours(found: list[Turn]) -> list[Turn]:
         rest = [content for turn in others for content in turn.contents]
         out.append(first._replace(contents=[*first.contents, *rest]))
     return out
+
+
+def ends_with_prefill(request: Request, found: Sequence[Turn]) -> bool:
+    """Whether the last turn is the beginning of the answer, for the model to continue."""
+    if not found or found[-1].role != "assistant":
+        return False
+    return source_dialect(request.dialect).has_prefill
 
 
 def leading_instructions(found: Sequence[Turn | Message]) -> int:

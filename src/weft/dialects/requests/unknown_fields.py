@@ -15,6 +15,7 @@ from weft import large_json
 from weft.dialects.frames import is_present
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of, other_fields
+from weft.dialects.requests.source_dialects import SOURCE_DIALECTS
 from weft.parts import Json
 from weft.request import (
     OpaqueContent,
@@ -23,85 +24,13 @@ from weft.request import (
     Tool,
 )
 
-ESSENTIAL = frozenset(
-    {
-        "cachedContent",
-        "container",
-        "conversation",
-        "function_call",
-        "generationConfig.responseJsonSchema",
-        "generationConfig.responseMimeType",
-        "generationConfig.responseModalities",
-        "generationConfig.responseSchema",
-        "modalities",
-        "output_config.format",
-        "prompt",
-        "response_format",
-        "text.format",
-        "thread",
-        "tool_choice",
-        "toolConfig.functionCallingConfig",
-    }
-)
-"""Fields without which the response would mean something else: which tool is called, the format or
-medium of the output, earlier turns. A request that has one of them is refused."""
-
+# Of all dialects together, not of the request's own: hosts of one dialect borrow fields of another.
+_SOURCES = SOURCE_DIALECTS.values()
+ESSENTIAL = frozenset(field for source in _SOURCES for field in source.essential)
 ESSENTIAL_FOR_TOOLS = frozenset(
-    {
-        "allowed_callers",
-        "allowed_tools",
-        "configs",
-        "container",
-        "headers",
-        "require_approval",
-        "streamableHttpTransport.headers",
-    }
+    field for source in _SOURCES for field in source.essential_for_tools
 )
-"""The same for tools: who may call what, with whose approval, and what it works on."""
-
-KNOWN_FIELDS = frozenset(
-    {
-        "audio",
-        "behavior",
-        "cache_control",
-        "cache_control.ttl",
-        "cache_control.type",
-        "citations",
-        "client_metadata",
-        "compaction",
-        "context_management",
-        "defer_loading",
-        "diagnostics",
-        "eager_input_streaming",
-        "external_web_access",
-        "fallbacks",
-        "generationConfig.mediaResolution",
-        "generationConfig.speechConfig",
-        "generationConfig.thinkingConfig.thinkingLevel",
-        "inference_geo",
-        "input_examples",
-        "labels",
-        "moderation",
-        "namespace_description",
-        "output_config.effort",
-        "output_config.task_budget",
-        "prediction",
-        "prompt_cache_breakpoint",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning_effort",
-        "safetySettings",
-        "search_content_types",
-        "serviceTier",
-        "speed",
-        "store",
-        "stream_options",
-        "thinking",
-        "thinking.display",
-        "user_profile_id",
-    }
-)
-"""Fields that some dialect has. Any other is perhaps misspelled."""
+KNOWN_FIELDS = frozenset(field for source in _SOURCES for field in source.known)
 
 _WIRE_NAMES = (
     "input",

@@ -28,6 +28,7 @@ from weft.dialects.requests.turns import (
     LocatedContent,
     Speaker,
     Turn,
+    ends_with_prefill,
     merge_neighbours,
     message_turns,
     paired_turns,
@@ -43,9 +44,6 @@ from weft.request import (
     ResultContent,
     TextContent,
 )
-
-PREFILL_DIALECTS = frozenset({"anthropic-messages"})
-"""Dialects in which the answer continues the last message of the assistant."""
 
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 _MOVED = "The images and files of this result are in the next message."
@@ -76,7 +74,7 @@ def _turns(request: Request, losses: Losses) -> list[Turn]:
     for role, group in groupby(paired_turns(request, losses), key=lambda turn: turn.role):
         run = list(group)
         found += run if role in ("system", "developer") else merge_neighbours(run)
-    if found and found[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+    if ends_with_prefill(request, found):
         detail = f"{NAME} cannot continue a message of the assistant; end with a user message"
         losses.refused(found[-1].path, detail)
     return found
