@@ -37,9 +37,14 @@ class ChunkTemplate:
         before, key, rest = frame.data.partition(_CONTENT)
         colon = b": " if rest.startswith(b": ") else b":"
         value = colon + msgspec.json.encode(text)
+        # Equal only if the server escapes as msgspec does; a text with other escapes makes no
+        # template.
         if not _is_bare(frame) or not rest.startswith(value):
             return None
         after = rest[len(value) :]
+        # With an empty `after` the end of the slice in `match` would be its beginning; an escape
+        # could
+        # hide a quote, so that the strings begin and end elsewhere.
         if not after or _CONTENT in after or b"\\" in before or b"\\" in after:
             return None
         return cls(b"".join((before, key, colon)), after)
@@ -55,9 +60,11 @@ class ChunkTemplate:
         ):
             return None
         try:
+            # A chunk so short that both ends overlap leaves an empty slice, which is not JSON.
             text = _decode_string(data[self._start : self._end])
         except ValueError:
             return None
+        # Half a surrogate pair, which must be joined with the next delta, is not ASCII.
         return text if text.isascii() else None
 
 

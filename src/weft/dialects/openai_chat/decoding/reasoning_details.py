@@ -37,9 +37,12 @@ class ReasoningDetails:
 
     def add(self, detail: ChatReasoningDetail) -> None:
         # capture: two-details-share-an-index, signature-in-a-detail-of-its-own
+        # One index may number a text and an encrypted detail; a signature may follow its text
+        # alone.
         key = (detail.type, detail.index)
         merged = self._details.setdefault(key, detail)
         self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
+        # These come once, in any of the deltas; an empty one erases nothing.
         merged.signature = detail.signature or merged.signature
         merged.data = detail.data or merged.data
         merged.id = detail.id or merged.id
@@ -59,6 +62,7 @@ class ReasoningDetails:
         encrypted = any(one.data for one in known)
         if encrypted and detail.data:
             # capture: encrypted-details-of-one-index, encrypted-details-in-one-chunk
+            # A body repeats all details: equal `data` under one index is the same reasoning again.
             return any(
                 (one.data, one.index) == (detail.data, detail.index)
                 and (not one.id or not detail.id or one.id == detail.id)
@@ -69,6 +73,8 @@ class ReasoningDetails:
             return detail.id in ids
         if encrypted and text and (detail.type, detail.index) in self._details:
             # capture: encrypted-details-of-one-index
+            # Streams may give index 0 to every reasoning: the next one begins with text after
+            # `data`.
             return False
         return any(one.index == detail.index for one in known)
 
