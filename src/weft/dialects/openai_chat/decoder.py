@@ -288,13 +288,11 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         error = "error" in (frame.event, chunk.object) or chunk.type == Raw(b'"error"')
         if is_present(chunk.error) or chunk.success is False or (error and chunk.choices is None):
             # capture: error-inside-a-chunk, error-as-success-false, error-that-says-nothing
-            # A chunk may hold choices and usage beside its error; an `error` of `{}` or `""` is
-            # none.
+            # A chunk may hold choices and usage beside its error; `{}` and `""` are no errors.
             self._fail(parse_error(chunk), out)
         elif chunk.choices is None and chunk.usage is None:
             # capture: ping-as-json, choices-null-or-missing
-            # Relays pass on the pings of another wire. Usage alone is a chunk, even without
-            # choices.
+            # Relays pass on the pings of another wire. Usage alone makes a chunk.
             self._note_unknown(frame.event or frame.data.decode("utf-8", "replace"), frame.event)
             return False
         return True
@@ -319,8 +317,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 self._findings.once("finish-late-content", "", "content after the finish reason")
         elif delta is not None and (delta.content or delta.tool_calls):
             # capture: content-after-an-error
-            # An error ends the content in every dialect: a client must not run a call that follows
-            # it.
+            # An error ends the content in every dialect: no client may run a call behind it.
             self._findings.once("after-error", "", "content after the error: dropped")
         # Read at the end, and only if no delta brought anything.
         if choice.message is not None:  # capture: message-only-at-the-end, body-in-one-event

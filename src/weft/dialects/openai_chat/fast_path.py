@@ -37,14 +37,12 @@ class ChunkTemplate:
         before, key, rest = frame.data.partition(_CONTENT)
         colon = b": " if rest.startswith(b": ") else b":"
         value = colon + msgspec.json.encode(text)
-        # Equal only if the server escapes as msgspec does; a text with other escapes makes no
-        # template.
+        # Not equal if the server escapes other characters than msgspec does: no template then.
         if not _is_bare(frame) or not rest.startswith(value):
             return None
         after = rest[len(value) :]
-        # With an empty `after` the end of the slice in `match` would be its beginning; an escape
-        # could
-        # hide a quote, so that the strings begin and end elsewhere.
+        # With an empty `after` the slice in `match` would end at 0. An escape could hide a quote,
+        # so that strings begin and end elsewhere than they seem to.
         if not after or _CONTENT in after or b"\\" in before or b"\\" in after:
             return None
         return cls(b"".join((before, key, colon)), after)

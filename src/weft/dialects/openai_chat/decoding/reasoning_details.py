@@ -37,8 +37,7 @@ class ReasoningDetails:
 
     def add(self, detail: ChatReasoningDetail) -> None:
         # capture: two-details-share-an-index, signature-in-a-detail-of-its-own
-        # One index may number a text and an encrypted detail; a signature may follow its text
-        # alone.
+        # A text and an encrypted detail may share an index; a signature may come by itself.
         key = (detail.type, detail.index)
         merged = self._details.setdefault(key, detail)
         self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
@@ -73,8 +72,7 @@ class ReasoningDetails:
             return detail.id in ids
         if encrypted and text and (detail.type, detail.index) in self._details:
             # capture: encrypted-details-of-one-index
-            # Streams may give index 0 to every reasoning: the next one begins with text after
-            # `data`.
+            # Where every reasoning has index 0, text after `data` begins the next one.
             return False
         return any(one.index == detail.index for one in known)
 
