@@ -32,6 +32,7 @@ ESSENTIAL_FOR_TOOLS = frozenset(
 )
 KNOWN_FIELDS = frozenset(field for source in _SOURCES for field in source.known)
 
+# Names of canonical fields in bodies, where they are spelled differently.
 _WIRE_NAMES = (
     "input",
     "maxOutputTokens",
@@ -113,11 +114,13 @@ def merge_extra(fields: dict[str, Raw], extra: dict[str, Raw], inner: Collection
     """Adds extra fields to others. Those below one of `inner` go into that object."""
     for key, value in extra.items():
         head, _, rest = key.partition(".")
+        # A dot may also be part of a key: only objects that the caller names are entered.
         if rest and head in inner:
             below = fields_of(fields[head]) if head in fields else {}
             merge_extra(below, {rest: value}, inner)
             fields[head] = Raw(_json(below))
         else:
+            # What the canonical request says wins over what came beside it.
             fields.setdefault(key, value)
 
 
@@ -132,7 +135,9 @@ def report_unknown(
             losses.dropped(where, target)
         else:
             word = key.rpartition(".")[2]
+            # 0.8 finds one wrong or missing letter in a word of five or more.
             close = get_close_matches(word, _SUGGESTIONS, n=1, cutoff=0.8)
+            # A known word in the wrong place would be suggested as itself.
             hint = f' (did you mean "{close[0]}"?)' if close and close[0] != word else ": dropped"
             losses.warned(where, f'unknown field "{word}"{hint}')
 
@@ -140,6 +145,7 @@ def report_unknown(
 def report_dropped_extras(extra: Json, path: str, losses: Losses, target: str) -> None:
     """Reports the extra fields of a message or content, which is sent without them if possible."""
     for key, where in _present(extra, path):
+        # The model would get a result with a piece missing.
         if key in UNPARSED_RESULT_FIELDS:
             losses.refused(where, "a part of it exists only in its own dialect; remove it")
         elif key in ADAPTED_FIELDS:
@@ -156,6 +162,7 @@ def _present(extra: Json, path: str) -> list[tuple[str, str]]:
 
 def report_missing_tool(tool: Tool, path: str, losses: Losses, target: str) -> None:
     """Reports a tool that the target does not have."""
+    # Kinds carry versions: `tool_search_tool_bm25_20251119`.
     if tool.kind.startswith(OPTIONAL_TOOLS):
         losses.dropped(path, target)
     else:
