@@ -11,6 +11,7 @@ from enum import Enum
 
 from weft.partial_json import join_halves, whole_characters
 
+# RFC 8259, section 7. Raw control characters are accepted: models write newlines into strings.
 _STRING_CHARACTERS = re.compile(r'(?:[^"\\]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 """The complete characters and escapes at the beginning of a string."""
 
@@ -49,6 +50,7 @@ class JsonStringExtractor:
         self.is_broken = False
         """Whether the string has an escape that JSON does not have: `flush` returns it."""
         self._position = _ScanPosition.OUTSIDE
+        # As a stack: its length is the depth.
         self._keys: list[str | None] = []
         """The current key in each open object, outermost first; None before a key and in arrays."""
         self._last_string = ""
@@ -71,6 +73,7 @@ class JsonStringExtractor:
             and '"' not in piece
             and "\\" not in piece
         ):
+            # Ends, escapes and halves of characters are the only things that need the scanner.
             return piece  # nearly always
         piece, self._unread = self._unread + piece, ""
         extracted: list[str] = []
@@ -91,6 +94,7 @@ class JsonStringExtractor:
     def _scan_outside(self, piece: str, offset: int, extracted: list[str]) -> int:
         match = _OUTSIDE_STRINGS.match(piece, offset)
         end = match.end() if match else offset
+        # An empty slice is in every string: at the end of a piece nothing is decided yet.
         if not self._keys and (piece[offset:end].strip() or piece[end : end + 1] not in "{["):
             self._position = _ScanPosition.FINISHED  # something else than an object or array
         elif end < len(piece):
@@ -103,6 +107,7 @@ class JsonStringExtractor:
         end = match.end() if match else offset
         text = piece[offset:end]
         if "\\" in text:
+            # Whole escapes only, so this cannot fail.
             text = str(json.loads(f'"{text}"', strict=False))
         is_target = self._position is _ScanPosition.TARGET
         if is_target:
@@ -115,6 +120,7 @@ class JsonStringExtractor:
             extracted.append(self.flush())  # half a character is left alone
             return end + 1
         self._unread = piece[end:]
+        # The string cannot be continued: either more of the escape comes, or it is not JSON.
         if self._unread and not _PARTIAL_ESCAPE.fullmatch(self._unread):
             self.is_broken = is_target
             self._position = _ScanPosition.FINISHED
@@ -122,6 +128,7 @@ class JsonStringExtractor:
 
     def _quote(self) -> None:
         self._last_string = ""
+        # A string that is a key never matches: until its colon the last entry is None.
         self.found = tuple(self._keys) == self.path
         self._position = _ScanPosition.TARGET if self.found else _ScanPosition.STRING
 

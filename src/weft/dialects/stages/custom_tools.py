@@ -65,6 +65,7 @@ class _UnwrappedCall:
         """Returns the text that this piece of the arguments adds, possibly none. What follows an
         escape that is not JSON goes out as it is.
         """
+        # Kept beside the text: at the end all of it is parsed, to find other keys and odd JSON.
         self.raw.add(piece)
         text = piece if self.input.is_broken else self.input.feed(piece)
         return text + self.input.flush() if self.input.is_broken else text
@@ -99,12 +100,15 @@ class CustomToolCalls(HandlerStage):
 
     def _start(self, part: ToolParamsStart, out: list[Part]) -> None:
         ours = self._is_ours(part)
+        # A start that comes again does not begin the call anew.
         if part.id not in self._calls:
             self._calls[part.id] = _UnwrappedCall() if ours else None
         free = ours and self._calls[part.id] is not None
         out.append(_replace(part, kind="custom", format="text") if free else part)
 
     def _delta(self, part: ToolParamsDelta, out: list[Part]) -> None:
+        # Deltas of a call that was never announced pass, and so does the call, even if its name is
+        # one of ours: the client has half of it already.
         call = self._calls.setdefault(part.id, None)
         if call is None or call.is_complete:
             out.append(part)
@@ -118,6 +122,7 @@ class CustomToolCalls(HandlerStage):
         elif self._complete(part.id, call, part.whole or "", out):
             out.append(_replace(part, whole=call.text))
         else:
+            # The call may still bring arguments that are complete.
             call.end = part
 
     def _call(self, part: ToolCall, out: list[Part]) -> None:
@@ -133,12 +138,14 @@ class CustomToolCalls(HandlerStage):
             if not self._complete(part.id, call, part.params, deltas):
                 self._give_up(part.id, call, part.params, deltas)
             if call.end is not None:
+                # Its whole was JSON: the guard would compare it with the text.
                 out.append(_replace(call.end, whole=None))
         invalid = part.invalid or call.invalid
         out.append(_replace(part, kind="custom", format="text", params=call.text, invalid=invalid))
 
     def _complete(self, id: str, call: _UnwrappedCall, whole: str, out: list[Part]) -> bool:
         """Emits the text of the arguments; False if they are incomplete or hold no text."""
+        # What a wire repeats at the end is more reliable than what was joined here.
         found = next((one for one in map(_parse_arguments, (whole, call.raw.text)) if one), None)
         if found is None:
             return False
@@ -148,6 +155,7 @@ class CustomToolCalls(HandlerStage):
             self._findings.note("bridge-extra-keys", detail)
         if code is not None:
             self._findings.note(code, f"call {id!r}: the arguments are inside a string")
+        # Otherwise the text went out as it came, and is not emitted twice.
         if not call.input.found:
             _emit_delta(id, call.text, out)
         call.is_complete = True
@@ -158,6 +166,7 @@ class CustomToolCalls(HandlerStage):
         call.is_complete = True
         if not call.input.found:
             call.text = call.raw.text or whole
+        # Anything but the beginning of an object is from a model that ignored the schema.
         if call.input.found or (call.text.lstrip().startswith("{") and not is_json(call.text)):
             last = call.raw.since(call.raw.length - 40)
             self._findings.note(
@@ -177,6 +186,7 @@ def _emit_delta(id: str, text: str, out: list[Part]) -> None:
 
 def _parse_arguments(arguments: str) -> tuple[str, list[str], Code | None] | None:
     """The text of whole arguments, their other keys, and how they are odd."""
+    # Some servers encode the arguments twice: an object inside a JSON string.
     meant, code = meaning(arguments)
     try:
         value = parse(meant)

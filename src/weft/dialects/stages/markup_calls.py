@@ -40,7 +40,10 @@ class Markup:
     """Marks around all calls, which are dropped."""
 
 
+# capture: markup-calls-json
 TAGS = Markup("<tool_call>", "</tool_call>")
+# capture: markup-calls-tokens
+# Special tokens of the model, which a server without its parser leaves in the text.
 TOKENS = Markup(
     "<|tool_call_begin|>",
     "<|tool_call_end|>",
@@ -74,12 +77,14 @@ class MarkupCalls(HandlerStage):
 
     def finish(self) -> list[Part]:
         out: list[Part] = []
+        # A call that is never closed was perhaps none: not a character of it is lost.
         unread = "" if self._body is None else self._markup.begin + self._body.text
         self._emit_text(self._held + unread, out)
         self._held, self._body = "", None
         return out
 
     def _text_start(self, part: TextStart, out: list[Part]) -> None:
+        # Held until there is text: an answer that is only a call has no text part.
         self._start, self._text_id = part, part.id
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
@@ -96,6 +101,7 @@ class MarkupCalls(HandlerStage):
     def _outside(self, text: str, out: list[Part]) -> str:
         """Emits text up to the first mark. Returns what follows the mark."""
         held = self._held + text
+        # Whichever comes first; the marks do not begin with one another.
         found = [(held.find(mark), mark) for mark in self._marks if mark in held]
         if not found:
             cut = len(held) - max(partial_match(held, mark) for mark in self._marks)
@@ -113,6 +119,7 @@ class MarkupCalls(HandlerStage):
         """Collects the body up to its last mark, and returns what follows that. Only new text is
         searched, and as much before it as may be the beginning of the mark.
         """
+        # Searching the whole body for every delta made long calls quadratic.
         body, end = self._body or Buffer(), self._markup.end
         before = body.since(max(0, body.length - len(end) + 1))
         at = (before + text).find(end)
@@ -129,6 +136,7 @@ class MarkupCalls(HandlerStage):
         body = whole.removeprefix(self._markup.begin).removesuffix(self._markup.end).strip()
         try:
             id, name, arguments = self._read(body)
+        # capture: markup-that-is-no-call
         except ValueError:
             self._emit_text(whole, out)
             return
@@ -145,6 +153,8 @@ class MarkupCalls(HandlerStage):
             call = msgspec.json.decode(body, type=_JsonCall)
             return self._ids.mint("call"), call.name, bytes(call.arguments).decode()
         head, separator, arguments = body.partition(self._markup.separator)
+        # `functions.look:0`: the whole head is the id, which the model wants back as it is.
+        # capture: ids-that-mean-something
         name = head.strip().partition(".")[2].rpartition(":")[0]
         if not separator or not name:
             raise ValueError(f"no call: {body[:40]!r}")

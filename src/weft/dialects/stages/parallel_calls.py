@@ -47,6 +47,7 @@ class ParallelCalls(HandlerStage):
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
         super().__init__(_HANDLERS)
         self._tools = frozenset(tools)
+        # A client that declared such a name itself means its own tool.
         self._wrappers = WRAPPERS - self._tools
         self._findings = findings
         self._held: dict[str, _HeldWrapper] = {}
@@ -95,10 +96,13 @@ class ParallelCalls(HandlerStage):
         if held is None and not self._may_wrap(part):
             out.append(part)
             return
+        # Some wires end a call without repeating its arguments.
         params = part.params or ("" if held is None else held.params.text)
+        # What was cut may lack calls at its end: then none of them is made.
         calls = [] if part.invalid else self._wrapped(params)
         what = f"call {part.id!r} of {part.name!r}"
         if not calls:
+            # capture: parallel-that-wraps-a-tool-nobody-declared
             detail = f"{what} does not wrap calls of declared tools: kept"
             self._findings.note("parallel-wrapper", detail)
             if held is not None:
@@ -107,6 +111,7 @@ class ParallelCalls(HandlerStage):
             return
         self._findings.note("parallel-wrapper", f"{what} wraps {len(calls)} calls: unwrapped")
         for number, inner in enumerate(calls):
+            # From 0, as `requests/multi_tool_use.py` expects the results.
             id, name, params = f"{part.id}_{number}", inner.name, inner.params
             out += (ToolParamsStart(id, name), ToolParamsDelta(id, params), ToolParamsEnd(id))
             call = _replace(part, id=id, name=name, params=params, item_id=None)
@@ -120,6 +125,7 @@ class ParallelCalls(HandlerStage):
             calls = parse_wrapped_calls(params)
         except ValueError:
             return []
+        # A call with other arguments could not be run, and the client would not see why.
         are_objects = all(bytes(call.parameters).startswith(b"{") for call in calls)
         are_declared = self._tools.issuperset(call.name for call in calls)
         return calls if are_objects and are_declared else []
@@ -127,6 +133,7 @@ class ParallelCalls(HandlerStage):
     def _release(self, wrapper: _HeldWrapper, out: list[Part]) -> None:
         """Emits what was held, as it came."""
         out.append(wrapper.start)
+        # In one delta: the pieces carry no meaning.
         if wrapper.params.length:
             out.append(ToolParamsDelta(wrapper.start.id, wrapper.params.text))
         if wrapper.end is not None:

@@ -45,6 +45,7 @@ class ThinkTags(HandlerStage):
         self._findings = findings
         self._implicit = implicit
         self._where = _TagState.BEFORE
+        # The one tag that can come next: the closing one, once reasoning came in a field.
         self._tag = _OPENER
         self._start: TextStart | None = None  # of the text that is held back
         self._held = Buffer()
@@ -69,6 +70,7 @@ class ThinkTags(HandlerStage):
 
     def _reasoning(self, part: ReasoningStart, out: list[Part]) -> None:
         """Reasoning has a field of its own, so an opening tag is text."""
+        # capture: think-tag-after-reasoning-field, orphan-think-closer-after-reasoning-field
         if self._where is _TagState.BEFORE:
             self._tag = _CLOSER
         out.append(part)
@@ -85,6 +87,7 @@ class ThinkTags(HandlerStage):
             return
         self._held.add(part.delta)
         if self._where is _TagState.BEFORE:
+            # capture: think-tag-in-three-pieces, think-tags-cut-everywhere
             text = self._held.text.lstrip(_WHITESPACE)
             if text.startswith(self._tag):
                 self._held.set(text[len(self._tag) :])
@@ -93,9 +96,12 @@ class ThinkTags(HandlerStage):
                 else:
                     self._findings.note("think-closer-dropped", f"{_CLOSER} without {_OPENER}")
                     self._where = _TagState.AFTER
+            # capture: think-tag-that-is-none
+            # Until then the text may still become the tag.
             elif not self._tag.startswith(text):
                 self._no_tag(out)
         if self._where is _TagState.INSIDE:
+            # Only what may be the beginning of the closing tag stays held.
             before, closer, after = self._held.text.partition(_CLOSER)
             end = len(before) if closer else len(before) - partial_match(before, _CLOSER)
             self._emit_reasoning(before[:end], out)
@@ -104,11 +110,13 @@ class ThinkTags(HandlerStage):
                 self._where = _TagState.AFTER
                 out.append(ReasoningEnd(self._reasoning_id))
         if self._where is _TagState.AFTER:
+            # Templates put newlines between the closing tag and the answer.
             self._held.set(self._held.text.lstrip("\r\n"))
             if self._held.length:
                 self._plain(out)
 
     def _no_tag(self, out: list[Part]) -> None:
+        # capture: orphan-think-closer, orphan-think-closer-left-as-text
         if self._implicit and self._tag is _OPENER:
             self._start_reasoning(out)
         else:
@@ -140,13 +148,17 @@ class ThinkTags(HandlerStage):
         self._release(out)
         if self._where is _TagState.PLAIN:
             out.append(part)
+        # capture: think-tag-later-is-text
+        # The answer has begun: a tag in a later text is text.
         self._where, self._start = _TagState.PLAIN, None
 
     def _release(self, out: list[Part]) -> None:
         """Emits what is held, as text or as reasoning."""
+        # capture: think-tag-prefix-at-the-end
         if self._where is _TagState.BEFORE and self._start is not None:
             self._no_tag(out)
         if self._where is _TagState.INSIDE:
+            # capture: think-tag-never-closed, think-tag-open-at-a-cut
             self._emit_reasoning(self._held.text, out)
             out.append(ReasoningEnd(self._reasoning_id))
         if self._where is not _TagState.PLAIN:
