@@ -434,7 +434,7 @@ def _find_message(value: object) -> str | None:
         return "; ".join(one for one in map(_validation_message, value[:10]) if one) or None
     if isinstance(value, dict):
         return next(
-            (said for key in _MESSAGE_KEYS if (said := _find_message(value.get(key)))), None
+            (found for key in _MESSAGE_KEYS if (found := _find_message(value.get(key)))), None
         )
     return None
 

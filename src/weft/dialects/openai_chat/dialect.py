@@ -9,13 +9,14 @@ from weft.context import Context
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder, body
-from weft.dialects.openai_chat.errors import read_error, write_error
+from weft.dialects.openai_chat.errors import write_error
 from weft.dialects.openai_chat.http import HTTP
 from weft.dialects.openai_chat.mapping import new_id
 from weft.dialects.openai_chat.quirks import ChatQuirks, quirks_of
 from weft.dialects.openai_chat.request import REQUEST
 from weft.dialects.openai_chat.validator import ChatValidator
 from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.openai_errors import read_error
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
 from weft.findings import Findings

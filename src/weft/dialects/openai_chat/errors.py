@@ -6,10 +6,8 @@ from msgspec import UNSET, UnsetType
 from weft.assembler import Failure
 from weft.dialects import openai_errors
 from weft.dialects.error_classes import CLASSES, ErrorClass, class_of, code_of, extra_of
-from weft.dialects.openai_errors import OPENAI_CODES, OpenAIError, read_error
+from weft.dialects.openai_errors import OPENAI_CODES, OpenAIError
 from weft.parts import ErrorPart
-
-__all__ = ["ChatErrorBody", "read_error", "render_error", "write_error"]
 
 ERROR_TYPES: dict[ErrorClass, str] = {
     **dict.fromkeys(CLASSES, "invalid_request_error"),
