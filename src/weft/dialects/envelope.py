@@ -91,8 +91,8 @@ def unwrap(text: str | None) -> Envelope | None:
             return None
         _, origin, model, data = text.split(":")
         state = _decode_state(urlsafe_b64decode(data))
-    # Any text may stand there: base64, UTF-8 or JSON that does not decode is no envelope.
     except ValueError:
+        # Any text may stand there: base64, UTF-8 or JSON that does not decode is no envelope.
         return None
     return Envelope(_unquote(origin), _unquote(model) or None, state)
 

@@ -104,8 +104,8 @@ class EventDecoder(ABC, Generic[S]):
             return out
         try:
             event = self._read_event(frame.data)
-        # The typed decoder is several times faster than `Salvage`, and fits nearly every event.
         except (ValueError, RecursionError):
+            # The typed decoder is several times faster than `Salvage`, and fits nearly every event.
             try:
                 event = self._salvage_event(frame.data)
             except ValueError as problem:

@@ -77,8 +77,7 @@ def _arrange(items: Sequence[Item]) -> tuple[list[Item], SourcesByText]:
             if cited is not None:
                 sources.setdefault(cited, []).append(item)
                 continue
-        # Nobody cites anything in a refusal.
-        elif isinstance(item, TextItem) and not item.refusal:
+        elif isinstance(item, TextItem) and not item.refusal:  # nobody cites anything in a refusal
             last = item.id
         # An item may be spread over several parts, with parts of others between them.
         shared = item.item_id if isinstance(item, TextItem | ReasoningItem) else None

@@ -188,8 +188,8 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 # capture: only-done, only-a-role, only-comments
                 # Overloaded servers send nothing but the terminator: that is no empty answer.
                 self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
-            # Nothing else proves that the answer is whole, not even arguments that happen to parse.
             elif not self._is_done:  # capture: ends-in-the-middle-of-text, ends-inside-a-call
+                # Nothing else proves that the answer is whole, not even arguments that parse.
                 detail = "the stream ended without a finish reason or a terminator"
                 self._fail(ErrorPart("truncated", detail, retryable=True), out)
             else:
@@ -324,8 +324,8 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             self._messages.append(choice.message)
             if self._stream_requested or chunk.object == "chat.completion.chunk":
                 self._findings.once("message-whole", "", "a whole message instead of deltas")
-        # An asynchronous content filter sends choices that hold only its verdict.
         elif delta is None:  # capture: choice-without-delta, delta-null
+            # An asynchronous content filter sends choices that hold only its verdict.
             self._findings.once("delta-missing", "", "a choice without a delta")
         reason = choice.finish_reason
         # Old servers send an empty reason in every chunk: it does not finish anything.

@@ -56,8 +56,8 @@ def _probe(frame: Frame, decode: Callable[[bytes], P]) -> P | None:
     """Returns as much of a frame as a probe reads; None if it does not fit."""
     try:
         return decode(frame.data)
-    # `[DONE]`, other dialects, and JSON that is nested too deeply.
     except (ValueError, RecursionError):
+        # `[DONE]`, other dialects, and JSON that is nested too deeply.
         return None
 
 

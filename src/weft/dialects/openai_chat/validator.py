@@ -50,9 +50,9 @@ class ChatValidator:
             what = "[DONE]" if frame.data == DONE else "an event"
             detail = f"{what} came after [DONE]; expected the end of the stream"
             self._report("after-done", "", detail)
-        # A body alone is the answer to a request that is not streamed; with a terminator it claims
-        # to be a stream.
         elif frame.data == DONE and self._phase is _ChatStreamPhase.COMPLETION:
+            # A body alone answers a request that is not streamed; with a terminator it claims to
+            # be a stream.
             detail = f"a whole completion in a stream; expected {CHUNK_OBJECT}"
             self._report("chunk-object", "", detail)
         elif frame.data == DONE:
@@ -61,8 +61,8 @@ class ChatValidator:
         elif not isinstance(event, dict):
             detail = f"data is {json_type(event) if event is not None else 'no JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
-        # Only as the first event: behind chunks, a completion is a chunk of the wrong kind.
         elif self._phase is _ChatStreamPhase.START and event.get("object") == COMPLETION_OBJECT:
+            # Only as the first event: behind chunks, a completion is a chunk of the wrong kind.
             self._phase = _ChatStreamPhase.COMPLETION
         else:
             self._check_chunk(event)

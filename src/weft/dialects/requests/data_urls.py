@@ -41,6 +41,5 @@ def text_of_file(file: FileContent) -> str | None:
         return None
     try:
         return b64decode(file.data, validate=True).decode()
-    # Not base64, or not UTF-8: the file goes out as bytes.
-    except ValueError:
+    except ValueError:  # not base64, or not UTF-8: the file goes out as bytes
         return None

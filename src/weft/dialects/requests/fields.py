@@ -44,8 +44,8 @@ def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
     """Reads an object of a body; raises BadRequest with the path of what does not fit."""
     try:
         return large_json.read(data, wanted)
-    # `check_body` looked at the whole; a `Raw` may be read from deeper in the stack.
     except RecursionError:
+        # `check_body` looked at the whole; a `Raw` may be read from deeper in the stack.
         raise BadRequest(path, "nested too deeply") from None
     except ValueError as problem:
         at = _AT.search(str(problem))

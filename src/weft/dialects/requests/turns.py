@@ -253,8 +253,8 @@ class _Pairs:
             self._dropped.add(located.path)
             detail = f"call {result.id} has two results; the first is kept"
             self._losses.warned(located.path, detail)
-        # With a stored response before these turns it may answer a call from there.
         elif not self._other_calls:
+            # No stored response is before these turns that could hold its call.
             self._orphans.append(located)
 
     def check(self, *, repair: bool) -> None:

@@ -53,16 +53,19 @@ _WIRE_NAMES = (
 _SUGGESTIONS = (*Request.__struct_fields__, *Sampling.__struct_fields__, *_WIRE_NAMES)
 """What a misspelled field may have been meant to be."""
 
+# Of Responses; the first also of Anthropic.
 OPTIONAL_TOOLS = ("tool_search", "image_generation")
 """Prefixes of hosted tools that a request can do without: all tools are declared anyway, and the
 model can describe an image."""
 
 ADAPTED_FIELDS = {
+    # Of Anthropic, and of Gemini
     "search_result": "its content is sent as text",
     "thoughtSignature": "dropped: a signature is only for its origin",
 }
 """Fields of a content whose loss changes nothing for another target."""
 
+# Of Gemini; `content` is the key of Chat Completions and Anthropic, `output` that of Responses.
 UNPARSED_RESULT_PARTS = "functionResponse.parts"
 UNPARSED_RESULT_FIELDS = frozenset({"content", "output", UNPARSED_RESULT_PARTS})
 """Fields that hold a whole result, if a part of it has no canonical content."""
@@ -70,6 +73,7 @@ UNPARSED_RESULT_FIELDS = frozenset({"content", "output", UNPARSED_RESULT_PARTS})
 UNKNOWN_ROLE = "message"
 """The kind of an item that is a whole message, of a role that is not canonical."""
 
+# Of Responses: without the turns that they stand for, the conversation has a hole.
 PLACEHOLDERS = frozenset(
     {"compaction", "compaction_summary", "context_compaction", "item_reference"}
 )

@@ -136,8 +136,7 @@ class MarkupCalls(HandlerStage):
         body = whole.removeprefix(self._markup.begin).removesuffix(self._markup.end).strip()
         try:
             id, name, arguments = self._read(body)
-        # capture: markup-that-is-no-call
-        except ValueError:
+        except ValueError:  # capture: markup-that-is-no-call
             self._emit_text(whole, out)
             return
         self._findings.note("markup-call", f"call {id!r} of {name!r} is inside the text")

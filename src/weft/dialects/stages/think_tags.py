@@ -96,9 +96,9 @@ class ThinkTags(HandlerStage):
                 else:
                     self._findings.note("think-closer-dropped", f"{_CLOSER} without {_OPENER}")
                     self._where = _TagState.AFTER
-            # capture: think-tag-that-is-none
-            # Until then the text may still become the tag.
             elif not self._tag.startswith(text):
+                # capture: think-tag-that-is-none
+                # It cannot become the tag any more, whatever follows.
                 self._no_tag(out)
         if self._where is _TagState.INSIDE:
             # Only what may be the beginning of the closing tag stays held.

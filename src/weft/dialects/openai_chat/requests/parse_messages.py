@@ -176,8 +176,8 @@ class ChatMessageParser:
             parse = _PART_PARSERS.get(type or "")
             if parse is not None:
                 parts.append(parse(raw, where))
-            # Perhaps one that this host knows: it is passed on or reported by the renderer.
             elif type is not None:
+                # Perhaps one that this host knows: it is passed on or reported by the renderer.
                 parts.append(OpaqueContent(self._origin, type, raw))
             else:
                 expected = ", ".join(_PART_PARSERS)

@@ -58,13 +58,13 @@ class ChatToolRenderer:
                 report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
             if tool.kind == "function":
                 rendered.append(self._function(tool, path))
-            # Whole as it came: Weft may not know all of it.
             elif isinstance(tool.raw, Raw) and tool.origin == NAME:
+                # Whole as it came: Weft may not know all of it.
                 rendered.append(tool.raw)
             elif tool.kind == "custom":
                 rendered.append(self._custom(tool, path))
-            # The web search is an option of the body, see `web_search`.
             elif tool.kind != "web-search":
+                # A web search is an option of the body, see `web_search`.
                 report_missing_tool(tool, path, self._losses, NAME)
         return rendered
 

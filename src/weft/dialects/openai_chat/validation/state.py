@@ -70,8 +70,8 @@ class ChatChoiceState:
         reason = text(choice.get("finish_reason"))
         if reason:
             self._check_finish_reason(reason)
-        # The first chunk may hold the role alone, and one with usage has no other purpose.
         elif not has_usage and self._chunks:
+            # The first chunk may hold the role alone, and one with usage has no other purpose.
             delta = fields(choice.get("delta"))
             # Unknown keys count as content: a filter's verdict, a signature.
             values = [value for key, value in delta.items() if key != "role"]
@@ -145,9 +145,9 @@ class ChatChoiceState:
             call = self._calls[-1]
         if call is None:
             call = self._start_call(entry, index, name)
-        # The official stream starts a call with an id and a name; a new id alone comes from hosts
-        # that change it with every delta.
         elif id and call.id and id != call.id and name:
+            # The official stream starts a call with an id and a name; a new id alone comes from
+            # hosts that change it with every delta.
             detail = f"call {shown(id)} has index {shown(index)}, as {call} since event {call.at}"
             self._report("call-index-reused", self, f"{detail}; expected an index of its own")
             call = self._start_call(entry, index, name)
