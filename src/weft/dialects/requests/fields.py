@@ -23,7 +23,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 def check_body(data: bytes) -> None:
     """Raises BadRequest for bytes that are not UTF-8, or nested too deeply to be read."""
-    # Nearly all bodies are ASCII, and the check costs less than decoding.
+    # The check costs less than decoding.
     if not data.isascii():
         try:
             data.decode()

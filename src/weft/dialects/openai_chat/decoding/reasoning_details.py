@@ -61,7 +61,8 @@ class ReasoningDetails:
         encrypted = any(one.data for one in known)
         if encrypted and detail.data:
             # capture: encrypted-details-of-one-index, encrypted-details-in-one-chunk
-            # A body repeats all details: equal `data` under one index is the same reasoning again.
+            # Equal `data` under one index is a detail that is sent again; other `data` is another
+            # reasoning's.
             return any(
                 (one.data, one.index) == (detail.data, detail.index)
                 and (not one.id or not detail.id or one.id == detail.id)
