@@ -151,6 +151,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.store.conversations",
         "weft.store.operations",
         "weft.store.writer",
+        "weft.store.checkpoints",
         "weft.store.lockfile",
         "weft.store.leases",
         "weft.store.sql",

@@ -25,7 +25,8 @@ from tests.stores import (
     sqlite_store,
     whole_log,
 )
-from weft.store.base import StoreError, UnknownStore
+from weft.store.base import Store, StoreError, UnknownStore
+from weft.store.checkpoints import CHECKPOINT, INTERVAL
 from weft.store.records import Block
 from weft.store.urls import store_from_url
 from weft.store.writer import WritePolicy
@@ -173,6 +174,67 @@ async def test_an_ending_survives_a_power_cut(stores: Stores) -> None:
         await store.finish(f"resp_{number}", ending())
     assert Synchronous.levels == [1, 2, 1, 2]
     await store.close()
+
+
+# Checkpoints
+
+
+class Checkpointing(sqlite3.Connection):
+    """Notes the threads that make checkpoints."""
+
+    threads: ClassVar[list[str]] = []
+    fault: ClassVar[sqlite3.Error | None] = None
+
+    def execute(self, *arguments: object) -> sqlite3.Cursor:
+        if arguments[0] == CHECKPOINT:
+            Checkpointing.threads.append(threading.current_thread().name)
+            if self.fault is not None:
+                raise self.fault
+        return super().execute(*arguments)  # type: ignore[arg-type]
+
+
+async def write_blocks(store: Store, count: int) -> None:
+    await store.begin(entry())
+    for number in range(count):
+        store.append("resp_1", Block(number, number, 1, bytes(1024 * 1024)))
+        await store.wait_for_room("resp_1")
+    await store.flush("resp_1")
+
+
+@pytest.mark.parametrize("fault", [None, sqlite3.OperationalError("disk I/O error")])
+def test_checkpoints_are_made_beside_the_writer_and_may_fail(
+    fault: sqlite3.Error | None, tmp_path: Path
+) -> None:
+    count = 3 * INTERVAL // (1024 * 1024)
+    Checkpointing.threads.clear()
+    Checkpointing.fault = fault
+
+    async def main() -> None:
+        store = over(tmp_path / "weft.db", Checkpointing)
+        await store.open()
+        await write_blocks(store, count)
+        assert (await store.extent("resp_1")).events == count
+        await store.close()
+
+    asyncio.run(main())
+    assert {name.rstrip("_0") for name in Checkpointing.threads} == {"weft-store-checkpoint"}
+
+
+@sqlite_store
+async def test_a_long_wal_is_cut_when_it_starts_over(stores: Stores) -> None:
+    """The next commit after a whole checkpoint starts it over."""
+    store = await stores.opened()
+    wal = path_of(stores).with_name(f"{path_of(stores).name}-wal")
+    reading = sqlite3.connect(path_of(stores), isolation_level=None)
+    reading.execute("BEGIN")
+    reading.execute("SELECT * FROM response").fetchall()  # the WAL cannot start over before its end
+    await write_blocks(store, 80)
+    assert wal.stat().st_size > 80 * 1024 * 1024
+    reading.execute("COMMIT")
+    reading.execute(CHECKPOINT)
+    await store.finish("resp_1", ending(events=80, size=80 * 1024 * 1024))
+    reading.close()
+    assert wal.stat().st_size == 32 * 1024 * 1024
 
 
 # Locks

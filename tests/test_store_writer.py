@@ -1,9 +1,12 @@
 """The writer alone, with a scripted database."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.stores import log
 from weft.errors import ClientError
@@ -12,20 +15,22 @@ from weft.store.queries import Queries
 from weft.store.records import Block
 from weft.store.writer import (
     MAX_DROPPED,
+    OVERHEAD,
+    SPARE,
     TRANSACTION_SIZE,
+    Batch,
     Operation,
     OperationPhase,
     OperationRejected,
-    Work,
+    Queue,
     WritePolicy,
     Writer,
-    group_blocks,
 )
 
 POLICY = WritePolicy(timeout=0.2, flush_interval=0.0, first_retry=0.001)
 PATIENT = WritePolicy(timeout=5.0, flush_interval=0.0, first_retry=0.001)
 
-Act = Callable[[Sequence[Work]], Awaitable[set[str]]]
+Act = Callable[[Batch], Awaitable[set[str]]]
 
 
 class Scripted:
@@ -33,25 +38,24 @@ class Scripted:
 
     def __init__(self, *script: Act) -> None:
         self._script = list(script)
-        self.batches: list[list[Work]] = []
+        self.batches: list[Batch] = []
 
-    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
-        self.batches.append(list(batch))
+    async def write(self, batch: Batch, durable: bool) -> set[str]:
+        self.batches.append(Batch(batch.blocks[:], batch.operations[:], batch.size))
         return await (self._script.pop(0) if self._script else take)(batch)
 
 
-async def take(batch: Sequence[Work]) -> set[str]:
-    for work in batch:
-        if not isinstance(work, tuple):
-            assert list(work.queries()) == []
+async def take(batch: Batch) -> set[str]:
+    for operation in batch.operations:
+        assert list(operation.queries()) == []
     return set()
 
 
-async def fail(batch: Sequence[Work]) -> set[str]:
+async def fail(batch: Batch) -> set[str]:
     raise StoreError("the disk is on fire", "broken")
 
 
-async def hang(batch: Sequence[Work]) -> set[str]:
+async def hang(batch: Batch) -> set[str]:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -59,8 +63,8 @@ async def hang(batch: Sequence[Work]) -> set[str]:
 def when_overdue(act: Act) -> Act:
     """Waits until the time for the first operation is over, and not for a moment longer."""
 
-    async def later(batch: Sequence[Work]) -> set[str]:
-        while operations(batch)[0].phase is not OperationPhase.OVERDUE:
+    async def later(batch: Batch) -> set[str]:
+        while batch.operations[0].phase is not OperationPhase.OVERDUE:
             await asyncio.sleep(0)
         return await act(batch)
 
@@ -68,14 +72,15 @@ def when_overdue(act: Act) -> Act:
 
 
 def rejecting(number: int) -> Act:
-    async def reject(batch: Sequence[Work]) -> set[str]:
-        raise OperationRejected(operations(batch)[number], StoreError("what is this?", "broken"))
+    async def reject(batch: Batch) -> set[str]:
+        raise OperationRejected(batch.operations[number], StoreError("what is this?", "broken"))
 
     return reject
 
 
-def operations(batch: Sequence[Work]) -> list[Operation[object]]:
-    return [work for work in batch if not isinstance(work, tuple)]
+def lengths(database: Scripted) -> list[int]:
+    """How many blocks and operations each batch held."""
+    return [len(batch.blocks) + len(batch.operations) for batch in database.batches]
 
 
 def saying(word: str) -> Callable[[], Queries[str]]:
@@ -104,7 +109,7 @@ def test_a_failed_batch_is_retried_before_later_work() -> None:
         writer.append("a", two)
         writer.append("a", three)
         assert list(await words) == ["x", "y"]
-        blocks = [[work for work in batch if isinstance(work, tuple)] for batch in database.batches]
+        blocks = [batch.blocks for batch in database.batches]
         assert blocks[-1] == [("a", one), ("a", two), ("a", three)]
         assert (len(blocks), writer.commits, writer.waiting) == (3, 1, 0)
         await writer.stop()
@@ -123,7 +128,8 @@ def test_an_operation_that_times_out_is_never_written() -> None:
         assert caught.value.kind == "broken"
         while writer.waiting:
             await asyncio.sleep(0)
-        assert database.batches[-1] == [("a", log(1)[0])]
+        last = database.batches[-1]
+        assert (last.blocks, last.operations) == ([("a", log(1)[0])], [])
         await writer.stop()
 
     asyncio.run(main())
@@ -136,7 +142,7 @@ def test_an_overdue_operation_fails_with_its_transaction() -> None:
         writer.start()
         assert await kind_of(writer.submit(saying("x"))) == "broken"
         await writer.stop()
-        assert [len(batch) for batch in database.batches] == [1]
+        assert lengths(database) == [1]
 
     asyncio.run(main())
 
@@ -197,7 +203,7 @@ def test_an_operation_at_fault_fails_alone_in_its_batch() -> None:
             "what is this?",
             "d",
         ]
-        assert [len(batch) for batch in database.batches] == [4, 3, 2]
+        assert lengths(database) == [4, 3, 2]
         await writer.stop()
 
     asyncio.run(main())
@@ -213,15 +219,96 @@ def test_the_size_of_a_transaction_is_limited() -> None:
             writer.append(id, third)
         whole = Block(0, 0, 1, bytes(TRANSACTION_SIZE + 1))
         writer.append("h", whole)
-        await writer.submit(saying("x"))
-        assert [len(batch) for batch in database.batches] == [2, 2, 2, 1, 1, 1]
+        await writer.submit(saying("x"), last=True)
+        assert lengths(database) == [2, 2, 2, 1, 1, 1]
         await writer.stop()
 
     asyncio.run(main())
 
 
+def test_small_operations_overtake_large_work() -> None:
+    """A short response does not wait for the megabytes of a long one."""
+
+    async def main() -> None:
+        database = Scripted()
+        writer = Writer(database.write, PATIENT)
+        writer.start()
+        for number in range(9):
+            data = bytes(TRANSACTION_SIZE - OVERHEAD)
+            writer.append("large", Block(number, number, 1, data))
+        flushed = asyncio.ensure_future(writer.submit(saying("large"), after="large"))
+        whole = asyncio.ensure_future(writer.submit(saying("whole"), TRANSACTION_SIZE + 1))
+        writer.append("small", log(1)[0])
+        assert await writer.submit(saying("x"), after="small") == "x"
+        assert not flushed.done()
+        assert not whole.done()
+        assert ("small", log(1)[0]) in database.batches[0].blocks
+        assert await flushed == "large"
+        assert await whole == "whole"
+        await writer.stop()
+
+    asyncio.run(main())
+
+
+Step = tuple[str, int] | tuple[str, int, bool]
+"""A block of a response and its size; or an operation after a response, its size, whether last."""
+
+IDS = st.sampled_from("abc")
+SIZES = st.sampled_from([0, 1000, SPARE // 2, TRANSACTION_SIZE // 2, TRANSACTION_SIZE + 1])
+STEPS = st.one_of(
+    st.tuples(IDS, SIZES), st.tuples(st.sampled_from(["", "a", "b"]), SIZES, st.booleans())
+)
+
+
+@given(st.lists(st.lists(STEPS, max_size=6), max_size=6))
+def test_whatever_is_queued_is_written_once_and_in_its_order(rounds: list[list[Step]]) -> None:
+    """Between two transactions, more is queued: see rule 1 of the module."""
+    loop = asyncio.new_event_loop()
+    queue, numbers = Queue(), dict.fromkeys("abc", 0)
+    due: list[tuple[Operation[str], dict[str, int], int]] = []
+    written: list[tuple[str, int]] = []
+    settled: list[Operation[object]] = []
+
+    def write() -> None:
+        batch = Batch()
+        queue.fill(batch)
+        assert batch or not queue, "something is written, if there is anything"
+        sizes = [len(block.data) + OVERHEAD for _, block in batch.blocks]
+        sizes += [operation.size for operation in batch.operations]
+        assert batch.size == sum(sizes)
+        assert batch.size <= TRANSACTION_SIZE + SPARE or len(sizes) == 1 or max(sizes) > SPARE
+        written.extend((id, block.number) for id, block in batch.blocks)
+        settled.extend(batch.operations)
+        for operation, before, earlier in due:
+            if operation in batch.operations:
+                ahead = before if operation.last else {operation.after: before.get(operation.after)}
+                for id, count in ahead.items():
+                    assert sum(one == id for one, _ in written) >= (count or 0)
+                if operation.last:
+                    assert all(one in settled for one, _, _ in due[:earlier])
+
+    for steps in rounds:
+        for step in steps:
+            if len(step) == 2:
+                id, size = step
+                queue.add_block(id, Block(numbers[id], 0, 1, bytes(size)))
+                numbers[id] += 1
+            else:
+                after, size, last = step
+                operation = Operation(saying("x"), loop.create_future(), size, False, after, last)
+                due.append((operation, dict(numbers), len(due)))
+                queue.add_operation(operation)
+        write()
+    while queue:
+        write()
+    loop.close()
+    for response, count in numbers.items():
+        assert [number for one, number in written if one == response] == list(range(count))
+    assert Counter(settled) == Counter(operation for operation, _, _ in due)
+
+
 def test_a_limited_number_of_dropped_responses_is_remembered() -> None:
-    async def drop(batch: Sequence[Work]) -> set[str]:
+    async def drop(batch: Batch) -> set[str]:
         await take(batch)
         return {f"{number:06}" for number in range(MAX_DROPPED + 5)}
 
@@ -239,7 +326,7 @@ def test_a_limited_number_of_dropped_responses_is_remembered() -> None:
 
 
 def test_an_internal_error_is_raised_when_the_writer_stops() -> None:
-    async def blunder(batch: Sequence[Work]) -> set[str]:
+    async def blunder(batch: Batch) -> set[str]:
         raise ZeroDivisionError
 
     async def main() -> None:
@@ -267,29 +354,10 @@ def test_what_an_operation_raises_reaches_its_caller() -> None:
     asyncio.run(main())
 
 
-def test_grouped_blocks_keep_the_order() -> None:
-    async def main() -> None:
-        database = Scripted()
-        writer = Writer(database.write, WritePolicy(flush_interval=60.0))
-        writer.start()
-        one, two, three = (("a", block) for block in log(3))
-        writer.append(*one)
-        writer.append(*two)
-        waiting = asyncio.ensure_future(writer.submit(saying("x")))
-        await asyncio.sleep(0)
-        writer.append(*three)
-        await waiting
-        [batch] = database.batches
-        assert group_blocks(batch) == [[one, two], *operations(batch), [three]]
-        await writer.stop()
-
-    asyncio.run(main())
-
-
 def test_without_load_operations_do_not_linger() -> None:
     async def main() -> None:
         database = Scripted()
-        writer = Writer(database.write, WritePolicy(timeout=5.0, linger=3600.0, linger_blocks=1))
+        writer = Writer(database.write, WritePolicy(timeout=5.0, linger=3600.0, linger_logs=1))
         writer.start()
         for word in ("x", "y", "z"):
             assert await writer.submit(saying(word)) == word
@@ -302,7 +370,7 @@ def test_without_load_operations_do_not_linger() -> None:
 def test_under_load_operations_share_a_transaction() -> None:
     async def main() -> None:
         database = Scripted()
-        writer = Writer(database.write, WritePolicy(timeout=5.0, linger=0.5, linger_blocks=1))
+        writer = Writer(database.write, WritePolicy(timeout=5.0, linger=0.5, linger_logs=1))
         writer.start()
         for number in range(2):
             writer.append("a", log(2)[number])
@@ -313,7 +381,7 @@ def test_under_load_operations_share_a_transaction() -> None:
         assert not one.done()
         assert await writer.submit(saying("z")) == "z"
         assert await one == "y"
-        assert [len(batch) for batch in database.batches] == [3, 2]
+        assert lengths(database) == [3, 2]
         await writer.stop()
 
     asyncio.run(main())

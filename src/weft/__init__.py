@@ -228,6 +228,7 @@ if not _typing.TYPE_CHECKING:  # a type checker knows the names by their imports
         for home, names in _HOMES.items():
             if name in names.split():
                 value: object = getattr(_import_module(home), name)
+                # Found by the next use without coming here again.
                 globals()[name] = value
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -246,4 +247,6 @@ class _Package(_ModuleType):
             super().__setattr__(name, value)
 
 
+# The documented way to give a module properties and setters: Python data model, "Customizing module
+# attribute access".
 _sys.modules[__name__].__class__ = _Package

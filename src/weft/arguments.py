@@ -62,7 +62,7 @@ def async_chunks_argument(value: object) -> AsyncIterable[bytes]:
 
 def parts_argument(parts: object) -> Iterator[Part]:
     """Returns an iterator over the parts, which raises at the first that is none."""
-    if isinstance(parts, list | tuple):
+    if isinstance(parts, list | tuple):  # nearly always; tests of abstract classes are slower
         return map(part_argument, parts)
     if isinstance(parts, Part):
         raise _wrong_type("parts", "an iterable of parts", parts, "put it in a list: [part]")
@@ -82,6 +82,7 @@ def part_argument(value: object) -> Part:
 
 def one_response(parts: Iterable[Part]) -> Iterator[Part]:
     """Yields the parts; raises ArgumentValueError where a second response begins."""
+    # Only behind a finish: metadata that comes twice within a response is the guard's to repair.
     finished = False
     for number, part in enumerate(parts):
         if finished and isinstance(part, ResponseMetadata):

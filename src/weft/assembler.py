@@ -40,6 +40,8 @@ from weft.parts import (
     Usage,
 )
 
+# Pieces that are joined into one. A short string costs about fifty bytes beside its text, so a
+# million deltas of one character would cost fifty times their text if each were kept.
 _BLOCK = 64
 
 ERROR = -1
@@ -71,6 +73,7 @@ class Buffer:
     @property
     def text(self) -> str:
         if self._pieces or len(self._blocks) > 1:
+            # What was joined is kept as the only block: a second read costs nothing.
             self._blocks = ["".join((*self._blocks, *self._pieces))]
             self._pieces.clear()
         return self._blocks[0] if self._blocks else ""
@@ -78,11 +81,14 @@ class Buffer:
     def ends_like_json(self) -> bool:
         """Whether the last piece could close an object or array: cheap, and mostly false."""
         last = self._pieces[-1] if self._pieces else self._blocks[-1] if self._blocks else ""
+        # A piece of blanks says nothing: the closing brace may be in the one before it.
         return last.rstrip(" \t\r\n")[-1:] in ("}", "]", "")
 
     def since(self, position: int) -> str:
         """What came after the first `position` characters, without joining what stood before."""
         wanted = self.length - position
+        # From the end, since the caller resumes a scan: it wants the last delta of a long text, and
+        # joining all of it for each delta would take quadratic time.
         taken: list[str] = []
         got = 0
         for piece in chain(reversed(self._pieces), reversed(self._blocks)):
@@ -298,6 +304,9 @@ class Assembler:
                     # a failed response has no client call that may be dispatched
                     call = msgspec.structs.replace(call, invalid="stream-failed")
                 items.append(call)
+        # The order of items that do not overlap needs no storing: each place twice, one after the
+        # other, and the error last. ERROR is -1 and so sorts first; a CUT is below it, and never
+        # plain.
         plain, failure = sorted(self._order), None
         if error is not None:
             plain = [*plain[1:], ERROR]
@@ -357,11 +366,15 @@ class Assembler:
     def _tool_call(self, part: ToolCall) -> None:
         slot = self._calls.get(part.id)
         if slot is None:  # a call that came whole
+            # Its place counts once in the order: it begins and ends here.
             self._calls[part.id] = slot = _CallSlot(len(self._slots), Buffer())
             self._slots.append(slot)
+        # The law ends a cut call before or behind the error; a replay needs to know which.
         is_cut = part.invalid == "stream-failed" and self._error is None
         self._order.append(CUT - slot.slot if is_cut else slot.slot)
         slot.call = part
+        # They equal the joined deltas (law 3), and are all there is of a call that came whole. As
+        # one string, they let the pieces go.
         slot.buffer.set(part.params)
 
     def _begin(self, slot: _TextSlot | _ReasoningSlot | _CallSlot | Item) -> None:
@@ -407,5 +420,8 @@ def merged(first: Usage | None, second: Usage | None) -> Usage | None:
     if first is None or second is None:
         return first or second
     fields = msgspec.structs.asdict(second)
+    # Wires repeat running totals, some only part of them: a sum would count twice, and a later null
+    # erases nothing.
+    # capture: usage-on-every-chunk, usage-empty-or-in-part
     present = {key: value for key, value in fields.items() if value is not None}
     return msgspec.structs.replace(first, **present)

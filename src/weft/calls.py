@@ -195,6 +195,8 @@ class Ledger:
                 self._release(call, out)
                 self._last = call
             elif entry.index not in self._by_index:
+                # An entry with a type and nothing else, from a server that announces a call it
+                # never makes.
                 # capture: phantom-entry
                 self._findings.once("call-empty", "", "an entry that says nothing of any call")
             group.append(call)
@@ -225,28 +227,40 @@ class Ledger:
             self._close(call, failed, out)
         return out
 
+    # The numbers are those of the steps in the docstring.
     # Step 1
 
     def _candidate(self, entry: CallDelta, position: int | None) -> tuple[_LedgerCall | None, _By]:
+        # An id is the stronger key: an index may move on while the call stays the same, and one
+        # index may serve several calls.
         # capture: index-drifts
         if entry.id is not None and entry.id in self._by_id:
             return self._by_id[entry.id], _By.ID
         if entry.index is not None:
             if entry.index in self._by_index:
                 return self._by_index[entry.index], _By.INDEX
+            # A new index: a new call or, with arguments alone, one that began without an index.
             # capture: index-only-on-continuations
             return self._at_ordinal(entry), _By.CONTEXT
         last = self._last
         if entry.id is not None:
+            # A new id without a name: a server that mints an id for each fragment. A call needs a
+            # name, so this is no new one, unless the last one is complete.
             # capture: id-differs-on-later-fragments-no-index
             alone = entry.name is None and last is not None and not last.finished
             return (last if alone else None), _By.CONTEXT
         if entry.name is not None:
+            # The name on each fragment, and nothing else: the same name goes on while its JSON is
+            # open.
             # capture: no-index-no-id-by-name
             return (last if self._continues(last, entry.name) else None), _By.CONTEXT
         if position is not None and position < len(self._group):
+            # Arguments alone, in a chunk with several entries: the same places as in the last such
+            # chunk.
             # capture: no-index-parallel-by-position
             return self._group[position] or last, _By.CONTEXT
+        # Arguments alone: the call that was touched last.
+        # capture: fragments-without-any-key, fragment-for-the-last-touched-call
         return last, _By.CONTEXT
 
     def _at_ordinal(self, entry: CallDelta) -> _LedgerCall | None:
@@ -270,15 +284,23 @@ class Ledger:
             return False
         same_name = entry.name == call.name
         if by is _By.INDEX and entry.id and call.id and entry.id != call.id:
+            # Every call under index 0, told apart by its id. But the same name while the arguments
+            # are incomplete is one call whose id changes with each fragment.
             # capture: index-zero-distinct-ids, id-and-same-name-differ-while-growing
             return not (same_name and call.growing)
         if same_name:
+            # The same name once more is a repetition, unless it brings another value. Equal values
+            # are one call: running a tool twice is worse than running it once.
             # capture: index-zero-no-ids, one-id-two-indexes-same-name
             moved = None not in (entry.index, call.index) and entry.index != call.index
             return (entry.id is None or moved) and self._brings_another(call, entry.arguments)
         if call.finished or (call.format == "text" and not call.empty):
+            # Another name behind complete arguments is another call, whatever id or index it has.
+            # capture: one-id-for-two-calls, index-zero-no-ids-other-name
             return True
         if call.empty and call.announced is None:
+            # Two names before any arguments: pieces of one name, or two calls without arguments.
+            # The declared tools decide, if they are known.
             # capture: second-name-is-a-declared-tool, declared-tools-and-a-name-in-pieces
             joined_is_known = call.name + entry.name in self._declared
             return entry.name in self._declared and not joined_is_known
@@ -295,6 +317,7 @@ class Ledger:
 
     def _apply(self, entry: CallDelta, position: int | None) -> _LedgerCall:
         if entry.name == "null" and any(call.name for call in self._calls):
+            # A gateway that prints a missing name. The first call of all may really have this name.
             # capture: name-is-the-word-null
             self._findings.once("call-name-contradicted", "null", "a call named null: no name")
             entry = msgspec.structs.replace(entry, name=None)
@@ -329,6 +352,7 @@ class Ledger:
         if entry.index is None or entry.index < 0:
             self._note("call-index-missing", call, "no index")
         elif entry.index != call.ordinal and entry.index not in self._by_index:
+            # The upstream's block number, or counting from 1: a key, not a place in a list.
             # capture: index-with-gaps
             self._note("call-index-unordered", call, f"number {call.ordinal} has another index")
         return call
@@ -338,12 +362,15 @@ class Ledger:
             self._note("call-index-missing", call, "a later delta has no index")
         if entry.id is not None:
             if entry.id == call.id:
+                # Clients that take each id for a new call make hundreds of one.
                 # capture: id-in-every-chunk
                 self._note("call-id-repeated", call, "its id comes again with a later delta")
             elif call.id is None and call.announced is None:
                 call.id = entry.id
                 self._note("call-id-late", call, "its id came after its first delta")
             elif by is not _By.ID:
+                # The first id is announced or will be; a second id is only remembered, to find the
+                # call by.
                 # capture: id-differs-on-later-fragments
                 self._note("call-id-changed", call, f"a later delta says id {entry.id!r}")
             self._by_id[entry.id] = call
@@ -356,6 +383,7 @@ class Ledger:
         if name is None:
             return
         if call.name is None:
+            # Arguments that came first wait in the buffer, and go out as one delta.
             # capture: name-after-arguments
             self._note("call-name-late", call, f"{name!r} came after its first delta")
             call.name = name
@@ -363,6 +391,8 @@ class Ledger:
             # capture: name-on-every-delta
             self._note("call-name-repeated", call, "its name comes again with a later delta")
         elif call.empty and call.announced is None:
+            # Only while there is no argument text. A piece that begins with the name so far repeats
+            # it.
             # capture: name-in-pieces, name-grows
             call.name = name if name.startswith(call.name) else call.name + name
             self._note("call-name-joined", call, f"its name came in pieces: {call.name!r}")
@@ -383,6 +413,7 @@ class Ledger:
         elif len(piece) >= call.buffer.length and self._is_snapshot(call, piece):
             call.replace(piece)
             call.snapshots = True
+            # Only the text behind the old buffer is still unsent.
             # capture: arguments-grow-as-snapshots
             self._note("arguments-snapshot", call, "each delta repeats all arguments so far")
         else:
@@ -399,6 +430,9 @@ class Ledger:
         placeholder = call.buffer.text.strip() in ("{}", "[]")
         scan = Scan()
         scan.feed(piece)
+        # Neither a correction nor arguments behind a placeholder. Appended, it makes the arguments
+        # invalid, and so the call: which half was meant is unknown.
+        # capture: value-after-complete-arguments
         if not (scan.finished or (placeholder and scan.viable)):
             call.add(piece)
         elif call.sent:
@@ -422,6 +456,7 @@ class Ledger:
             return False
         if call.snapshots:
             return _viable(piece)
+        # `{"not":` and again `{"not":` may be nesting; `{` and then `{"a"` cannot be.
         # capture: arguments-snapshot-or-nesting
         ahead = call.scan().fork()
         ahead.feed(piece)
@@ -434,6 +469,7 @@ class Ledger:
         if call.announced is not None:
             if call.sent < call.buffer.length:
                 self._let_flow(call, out)
+        # Its name may be what the calls behind it were waiting for.
         elif call.name is not None and (call.buffer.length or call.ordinal == self._first):
             self._announce_in_order(out)
         self._update_waiting(call)
@@ -460,6 +496,9 @@ class Ledger:
             self._waiting.discard(call.ordinal)
 
     def _let_flow(self, call: _LedgerCall, out: list[Part]) -> None:
+        # Arguments that are complete at once are held to the end: they may be a placeholder, or be
+        # sent anew, and only what was not sent can be replaced.
+        # capture: arguments-placeholder-first, arguments-whole-sent-anew
         held = not call.sent and call.format == "json" and (call.held or call.finished)
         if not held:
             self._send(call, out)
@@ -484,6 +523,8 @@ class Ledger:
 
     def _close(self, call: _LedgerCall, failed: bool, out: list[Part]) -> None:
         if call.name is None:
+            # Without id and arguments, nothing was said that could be lost.
+            # capture: phantom-entry-with-id, phantom-arguments
             if call.id or not call.empty:
                 self._note("call-nameless", call, "it never got a name")
                 out.append(self._tool_call(call, failed))

@@ -11,7 +11,7 @@ offsets are counted over the whole capture, heads included.
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Generic, Protocol, TypeVar, cast, overload
 
@@ -37,11 +37,14 @@ Out = TypeVar("Out", covariant=True)
 
 # Bytes to frames
 
+# RFC 9112 §4. curl writes `HTTP/2 200`, without a minor version and a reason.
 _STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)? (\d{3})[^\r\n]*\r?\n")
 _STATUS_START = b"HTTP/"
+# How long a line that begins like a status line is waited for: a body may hold such a text, too.
 _MAX_STATUS_LINE = 1000
 _BEFORE_HEAD = frozenset((b"", b"\n", b"}", b"]"))
 """What may stand before a head: a JSON body need not end with a line break."""
+# Line ends stay, so that a blanked head is still lines; blanks are no field of an event.
 _BLANK = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256))
 
 
@@ -81,6 +84,8 @@ class HttpHeads:
                     break
                 line = data[position:end]
                 out.append(CapturePiece(self._offset + position, line, is_head=True))
+                # RFC 9112 §2.1: an empty line ends the head. Several heads in a row (100 Continue,
+                # a redirect) are one after the other.
                 self._in_head = bool(line.strip())
                 position = end
                 continue
@@ -107,13 +112,16 @@ class HttpHeads:
                 if _STATUS_LINE.match(data, begin) or (unfinished and data.find(b"\n", begin) < 0):
                     return begin
             begin = data.find(_STATUS_START, begin + 1)
-        sizes = (
-            () if is_last else range(min(len(_STATUS_START), len(data) - position + 1) - 1, 0, -1)
-        )
-        for size in sizes:
-            begin = len(data) - size
-            if data.endswith(_STATUS_START[:size]) and self._may_begin(data, begin):
-                return begin
+        if not is_last:
+            # The beginning of `HTTP/` at the very end: the rest may come with the next piece.
+            for size in range(len(_STATUS_START) - 1, 0, -1):
+                begin = len(data) - size
+                if (
+                    begin >= position
+                    and data.endswith(_STATUS_START[:size])
+                    and self._may_begin(data, begin)
+                ):
+                    return begin
         return len(data)
 
     def _may_begin(self, data: bytes, begin: int) -> bool:
@@ -150,6 +158,8 @@ class CaptureFrames:
 
 # Frames to responses
 
+# Frames at each end. A response may have a million of them, and a capture is read with the memory
+# of a few: dialects look at the first ones for its id, and at the last ones for its terminator.
 _REMEMBERED = 32
 
 
@@ -232,6 +242,7 @@ class ChoiceReader:
 
     def __init__(self, dialect: Dialect, context: Context, seed: str) -> None:
         """`seed`: which response and choice of the capture this is."""
+        # Choices must not share ids: each has a seed of its own, and then mixes in what it reads.
         self.ids = CaptureIds(seed.encode())
         self.context = replace(context, ids=self.ids)
         self.pipe = Pipe(dialect, self.context)
@@ -258,6 +269,8 @@ class ChoiceConverter:
 
     def __init__(self, choice: ChoiceReader, target: DialectName) -> None:
         self._choice = choice
+        # Other ids than the decoder's, although both read the same frames: an encoder that mints
+        # one more must not change what is decoded.
         self._ids = CaptureIds(choice.ids.mint("target").encode())
         pipe = choice.pipe
         self._encoder = Encoder(
@@ -275,15 +288,14 @@ class ChoiceConverter:
         return self._encoder.feed(self._choice.finish()) + self._encoder.finish()
 
 
+@dataclass(slots=True)
 class _Opened(Generic[T]):
     """One choice of the response that is being read."""
 
-    __slots__ = ("channel", "choice", "waiting")
-
-    def __init__(self, choice: ChoiceReader, channel: Channel[T]) -> None:
-        self.choice = choice
-        self.channel = channel
-        self.waiting: list[T] = []  # what it returned and was not passed on yet
+    choice: ChoiceReader
+    channel: Channel[T]
+    waiting: list[T] = field(default_factory=list)
+    """What it returned and was not passed on yet."""
 
 
 class _OpenResponse(Generic[T]):
@@ -298,6 +310,9 @@ class _OpenResponse(Generic[T]):
     ) -> None:
         self._choices = dialect.choices
         self._default = context.choice
+        # Some hosts spread one answer over two choices. If one was requested, the decoder sees all
+        # of them together, and joins them or says which it ignores.
+        # capture: one-answer-over-two-choices
         self._one = context.request is not None and context.request.choices == 1
         self._open = open
         self._opened: dict[int, _Opened[T]] = {}
@@ -310,6 +325,8 @@ class _OpenResponse(Generic[T]):
         if not self._opened:
             self._start(self._default)
         if not self._shared or (not named and len(self._shared) < _REMEMBERED):
+            # The first frame has the id and the model, and frames that name no choice (usage, an
+            # error) belong to all.
             self._shared.append(frame)
         for opened in self._opened.values():
             opened.waiting += opened.channel.feed(frame)
@@ -331,6 +348,8 @@ class _OpenResponse(Generic[T]):
         if not self._opened:
             self._start(self._default)
         out: list[T] = []
+        # The default choice first: it was returned live, and its rest belongs right behind that.
+        # capture: second-choice-before-the-first, two-choices-interleaved
         for choice in sorted(self._opened, key=lambda one: (one != self._default, one)):
             out += self._drain(choice)
             out += self._opened[choice].channel.finish()
@@ -369,6 +388,7 @@ class CaptureReader(Generic[T]):
 
     def _next_response(self) -> _OpenResponse[T]:
         number = self._responses
+        # From the context, so that a caller's own seed reaches every id of the capture.
         seed = self._context.ids.mint("seed")
         self._responses += 1
 
@@ -502,6 +522,7 @@ _EVENT_LINE = re.compile(rb"^(?::|(?:data|event|id|retry|error) *:)", re.MULTILI
 _JSON_START = re.compile(rb"\s*(?:\{|\[\s*[\{\]])")
 _HTML = re.compile(rb"\s*(?:<!doctype\s+html|<html|<head|<body)", re.IGNORECASE)
 _EXPECTED = "expected server-sent events, JSON lines or a JSON body"
+# What people pass by mistake. Naming it helps more than "not a stream".
 _SIGNATURES = {
     b"\x89PNG\r\n": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -560,11 +581,14 @@ class Detector:
     def _decide(self, frames: list[Frame]) -> DialectName | None:
         for frame in frames:
             self._events += 1
+            # Text that happens to begin with a bracket is read as JSON, too: it counts only if an
+            # object begins there.
             if self._first is None and (not frame.bare or _JSON_START.match(frame.data)):
                 self._first = frame
             if self._dialect is None:
                 speaking = [one.name for one in DIALECTS.values() if one.speaks(frame)]
                 if len(speaking) == 1:
+                    # Two dialects may both take an error body: then a later frame decides.
                     return speaking[0]
                 self._candidates = self._candidates or speaking
         return self._dialect if self._is_stream else None

@@ -57,6 +57,7 @@ from weft.sse import MAX_EVENT, Event, Frame, FrameReader, write
 
 def fresh_context() -> Context:
     """Returns a context for a live response: ids that cannot be guessed, and the current time."""
+    # The first clock and the first randomness: the modules before this one get them passed in.
     return Context(ids=Ids(secrets.token_bytes(16)), now=int(time.time()))
 
 
@@ -96,6 +97,7 @@ class Decoder:
         Exhaust one iterator before the next call.
         """
         if data.__class__ is not bytes:
+            # The class, not isinstance: it is faster, and a subclass passes the check as well.
             data = chunk_argument(data)
         try:
             frames = self._frames.feed(data)
@@ -111,7 +113,8 @@ class Decoder:
         Call it when the stream has ended, also after an error. A second call returns nothing.
         """
         parts: list[Part] = []
-        for _ in range(2):  # what came before a failure, and the failure
+        # Twice: the reader returns the frames before a failure, and raises at the next call.
+        for _ in range(2):
             try:
                 parts += self._pipe.feed(self._frames.finish())
             except TooLarge as problem:
@@ -164,6 +167,9 @@ class Pipe:
         tools = context.request.tools if context.request is not None else ()
         parallel = ParallelCalls([tool.name for tool in tools], self.findings)
         self._stages: list[Stage] = [
+            # First what belongs to the dialect (think tags become reasoning), then what a model did
+            # to the calls, and last what undoes the conversion of the request: names are restored
+            # in calls that exist only after the first two.
             *dialect.stages(context, self.findings),
             *([] if parallel.passes else [parallel]),
             *stages(self.findings),
@@ -177,8 +183,10 @@ class Pipe:
         out: list[Part] = []
         findings, decode, guard = self.findings, self._frame_decoder.feed, self.guard.feed
         for frame in frames:
+            # Before the decoder runs: it, the stages and the guard all report at this position.
             findings.at = frame.number
             findings.offset = frame.offset
+            # Most frames are ASCII, and to test that is much cheaper than to decode them.
             if not frame.data.isascii():
                 try:
                     frame.data.decode()
@@ -196,6 +204,7 @@ class Pipe:
                 self.tap(frame, parts)
         for stage in self._stages:
             if stage.passes:  # it has nothing left to do
+                # At most one per call: the list must not change while it is iterated.
                 self._stages.remove(stage)
                 break
         return out
@@ -203,6 +212,7 @@ class Pipe:
     def finish(self) -> list[Part]:
         parts = self._frame_decoder.finish()
         for stage in self._stages:
+            # Stage by stage: what one held until now still passes those behind it.
             parts = stage.feed(parts) + stage.finish()
         return self._tapped(self.guard.feed(parts) + self.guard.finish())
 
@@ -255,6 +265,8 @@ class Encoder:
             raise UnknownDialect(f"{written.name} cannot be encoded")
         self._idle = written.idle
         self._findings = Findings() if collector is None else collector
+        # Encoders read repeated text from the fold. Without the decoder's, the parts are folded
+        # here.
         self._own = Assembler() if fold is None else None
         self._event_encoder = written.encoder(
             context or fresh_context(), fold or self._own or Assembler(), self._findings
@@ -391,6 +403,7 @@ def assemble(parts: Iterable[Part]) -> Response:
     other parts, they are what had to be repaired. Raises ArgumentValueError if the parts are those
     of several responses.
     """
+    # Guarded already, and its decoder has the fold: a second guard would find nothing.
     if isinstance(parts, DecodedStream):
         deque(parts, maxlen=0)
         return parts.response
@@ -408,6 +421,7 @@ class EncodedStream(Iterator[bytes]):
         self._collector = (
             parts.decoder.collector if isinstance(parts, DecodedStream) else Findings()
         )
+        # Parts may come from anywhere, so they are guarded here; legal ones pass untouched (law 7).
         self._guard = Guard(context.ids, self._collector)
         self._encoder = Encoder(
             dialect, context=context, fold=self._guard.fold, collector=self._collector
@@ -516,6 +530,7 @@ def convert_request(
     the meaning of the request.
     """
     raw = bytes_argument(raw, "raw")
+    # Ids from the body itself: equal input gives equal bytes here, too.
     context = context or Context(ids=Ids(sha256(raw).digest()))
     parsed = _request_codec(source).parse(raw, context)
     losses = Losses()

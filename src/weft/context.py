@@ -26,6 +26,8 @@ class Context:
     quirks: Quirks | None = None
     """How this upstream differs from others of its dialect; None: not at all."""
 
+    # An empty seed gives equal ids for equal input, as tests and captures need; `fresh_context` in
+    # `codec.py` seeds from the system.
     ids: Ids = field(default_factory=Ids)
     now: int = 0
     """The current time in Unix seconds, for dialects that require one when the stream has none."""

@@ -46,6 +46,7 @@ class ClientError(WeftError):
     """The caller made a mistake: a wrong argument, an unreadable capture, a bad request."""
 
 
+# Also built-in types, so that `except TypeError` works as with any Python function.
 class ArgumentTypeError(ClientError, TypeError):
     """An argument of a public function has the wrong type."""
 

@@ -157,12 +157,14 @@ class Findings:
         if len(self.found) < LIMIT:
             self.found.append(Finding(code, self.at, self.offset, detail[:MAX_DETAIL]))
         elif len(self.found) == LIMIT:
+            # One more, once: a reader must see that the list is not complete.
             detail = f"more than {LIMIT} findings; the rest is not listed"
             self.found.append(Finding("findings-suppressed", self.at, self.offset, detail))
 
     def once(self, code: Code, subject: str, detail: str) -> None:
         """Adds a finding only the first time this code is raised for `subject`."""
         key = (code, subject)
+        # The set is bounded like the list: subjects are ids and names, which the upstream chooses.
         if key not in self._once and len(self._once) <= LIMIT:
             self._once.add(key)
             self.note(code, detail)

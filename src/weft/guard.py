@@ -10,10 +10,14 @@ How it repairs, law by law (see lifecycle):
 - Deltas of a call wait for its name; argument text waits while it is held; the end of arguments
   that are not settled waits for the tool-call, in case more comes.
 - A `whole` completes what was streamed, or leaves a finding. Streamed content wins.
+
+Each repair has a capture of parts that need it, `tests/captures/guard/<code of its finding>`; a
+comment below names a capture of a wire only where a real decoder relies on the repair.
 """
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,12 +87,15 @@ class _Spans:
         self.delta = delta
         self.end = end
         self.joined = joined
+        # The id that the decoder uses, and the one that went out: `<id>_2` if it was used before.
         self.open: dict[str, str] = {}
         self.used = Claims()
 
 
 class _Stage(Enum):
-    """Where a call stands, seen from the guard."""
+    """Where a call stands, seen from the guard: the states of `lifecycle.TOOL`, and two more for
+    what came in but may not go out yet.
+    """
 
     HELD = "held"  # no name yet: nothing went out
     OPEN = "open"
@@ -134,7 +141,12 @@ class Guard:
         self._response = ABSENT
         self._dispatchable = False
         self._texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
-        self._reasonings = _Spans(_raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
+        raw_start = partial(ReasoningStart, kind="raw")
+        self._reasonings = _Spans(raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
+        self._spans: dict[type[Part], _Spans] = {
+            **dict.fromkeys((TextStart, TextDelta, TextEnd), self._texts),
+            **dict.fromkeys((ReasoningStart, ReasoningDelta, ReasoningEnd), self._reasonings),
+        }
         self._calls: dict[str, _GuardedCall] = {}
         self._waiting: set[str] = set()
         """The calls of which something was fed that has not come out."""
@@ -143,6 +155,8 @@ class Guard:
         """Returns the legal parts that these make."""
         out: list[Part] = []
         for part in parts:
+            # OPEN admits every part but the one that its handler drops itself (second metadata), so
+            # nearly all parts are dispatched without a look at the tables.
             if self._response is OPEN or self._admits(part, out):
                 _HANDLERS[part.__class__](self, part, out)
         return out
@@ -160,6 +174,8 @@ class Guard:
             return out
         if self._response is ABSENT:
             self._insert_metadata(out)
+        # Most decoders report this themselves, with more to say about it.
+        # capture: another-message-spliced-in, cut-inside-a-call
         if self._response is OPEN:
             empty = self.fold.empty
             kind: ErrorKind = "empty" if empty else "truncated"
@@ -204,15 +220,22 @@ class Guard:
 
     def _on_error(self, part: ErrorPart, out: list[Part]) -> None:
         for call in self._calls.values():  # text that was held goes out now or never
+            # A failed response admits no deltas. These calls end before the error; those without
+            # held text end behind it, in `_close_call`, so that a client reads what went wrong
+            # first.
             if call.unsent.length and call.stage in (_Stage.OPEN, _Stage.ENDING):
                 self._hand_over(call, _replace(_call_of(call), invalid="stream-failed"), out)
         self._response = FAILED
+        # Redacted before the fold takes it in: encoders, store and logs all read from there.
         self._emit(part if self._redact is None else self._redact(part), out)
 
     def _on_finish(self, part: Finish, out: list[Part]) -> None:
         if part.reason == "error" and self._response is OPEN:
             self._findings.note("error-missing", "finish says error, but no error came")
             self._on_error(ErrorPart("upstream", "the upstream reported an error"), out)
+        # A missing end is the guard's to add; whether the next start already implies it depends on
+        # the wire, and is the decoder's to say. So spans that are open here were never ended by
+        # anyone.
         self._close_spans(self._texts, out)
         self._close_spans(self._reasonings, out)
         for call in list(self._calls.values()):
@@ -220,6 +243,8 @@ class Guard:
         if self._response is FAILED and part.reason != "error":
             part = _replace(part, reason="error", raw_reason=part.raw_reason or part.reason)
         elif part.reason == "stop" and self._dispatchable:
+            # Several hosts report `stop` after tool calls; an agent that trusts it never runs them.
+            # capture: stop-although-calls-were-made, no-finish-reason-with-calls
             self._findings.note("stop-with-calls", "finish says stop, but calls were made")
             part = _replace(part, reason="tool-calls")
         self._emit(part, out)
@@ -233,45 +258,34 @@ class Guard:
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[Part]) -> None:
-        self._span_start(self._texts, part, out)
-
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         if part.delta and self._texts.open.get(part.id) == part.id:
+            # Most parts of most streams: what `_span_delta` would do, without the calls in between.
             self.fold.text_delta(part)
             out.append(part)
         else:
-            self._span_delta(self._texts, part, out)
+            self._span_delta(part, out)
 
-    def _text_end(self, part: TextEnd, out: list[Part]) -> None:
-        self._span_end(self._texts, part, out)
-
-    def _reasoning_start(self, part: ReasoningStart, out: list[Part]) -> None:
-        self._span_start(self._reasonings, part, out)
-
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[Part]) -> None:
-        self._span_delta(self._reasonings, part, out)
-
-    def _reasoning_end(self, part: ReasoningEnd, out: list[Part]) -> None:
-        self._span_end(self._reasonings, part, out)
-
-    def _span_start(self, spans: _Spans, part: Start, out: list[Part]) -> None:
-        wanted = part.id
+    def _span_start(self, part: Start, out: list[Part]) -> None:
+        spans, wanted = self._spans[part.__class__], part.id
         if wanted in spans.open:
             self._findings.once("start-repeated", wanted, f"{part.type} of {wanted!r} again")
             return
         id = spans.used.claim(wanted)
         if id != wanted:
+            # capture: text-id-reused
             self._findings.note("id-reused", f"{wanted!r} was closed before; this one is {id!r}")
             part = _replace(part, id=id)
         spans.open[wanted] = id
         self._emit(part, out)
 
-    def _span_delta(self, spans: _Spans, part: Delta, out: list[Part]) -> None:
+    def _span_delta(self, part: Delta, out: list[Part]) -> None:
+        spans = self._spans[part.__class__]
         if not part.delta:
             self._findings.once("delta-empty", part.id, f"{part.type} of {part.id!r}: dropped")
             return
         if part.id not in spans.open:
+            # capture: text-without-a-start
             self._span_missing(spans, part, out)
         id = spans.open[part.id]
         self._emit(part if id == part.id else _replace(part, id=id), out)
@@ -279,19 +293,24 @@ class Guard:
     def _span_missing(self, spans: _Spans, part: Delta | End, out: list[Part]) -> None:
         code: Code = "delta-late" if part.id in spans.used else "start-missing"
         self._findings.note(code, f"{part.type} of {part.id!r}, which is not open")
-        self._span_start(spans, spans.start(part.id), out)
+        self._span_start(spans.start(part.id), out)
 
-    def _span_end(self, spans: _Spans, part: End, out: list[Part]) -> None:
+    def _span_end(self, part: End, out: list[Part]) -> None:
+        spans = self._spans[part.__class__]
         if part.id not in spans.open:
             if part.id in spans.used:
                 self._findings.note("end-repeated", f"{part.type} of {part.id!r} again: dropped")
                 return
             if part == spans.end(part.id) or self._response is FAILED:
+                # An end that says nothing but its id. One with a signature, encrypted reasoning or
+                # a whole value is content, and gets a start, but not after an error.
                 self._findings.note("end-without-start", f"{part.type} of {part.id!r}: dropped")
                 return
             self._span_missing(spans, part, out)
         id = spans.open.pop(part.id)
         if part.whole is not None:
+            # The tail goes out before the end, while deltas are still legal.
+            # capture: items-never-done
             tail = self._tail(spans.joined(id), part.whole, f"{part.type} of {id!r}")
             if tail:
                 self._emit(spans.delta(id, tail), out)
@@ -310,6 +329,9 @@ class Guard:
         if whole == streamed:
             return ""
         if not whole.startswith(streamed):
+            # What went out cannot be taken back, so the stream stands and the contradiction is
+            # reported.
+            # capture: whole-that-differs, input-differs-from-the-deltas
             self._findings.note("whole-contradicts", f"{what}: the whole is not what was streamed")
             return ""
         if self._response is FAILED:
@@ -332,6 +354,7 @@ class Guard:
         if call.stage is not _Stage.HELD:
             self._findings.once("start-repeated", part.id, f"call {part.id!r} was announced before")
         elif part.name:
+            # Deltas that came before the name go out behind the announcement, as one.
             self._announce(call, part, out)
         else:
             call.start = part
@@ -349,16 +372,20 @@ class Guard:
             return
         call = self._call(part.id)
         if call.hold is None and call.stage is _Stage.OPEN:
+            # Every delta but the first few of a call: no hold to ask, nothing unsent.
             self.fold.feed(part)
             out.append(part)
         elif call.stage in (_Stage.SEALED, _Stage.CALLED, _Stage.CLOSED):
             self._findings.once("delta-late", part.id, f"{part.type} of {part.id!r}: dropped")
         else:
             if call.stage is _Stage.HELD and call.start is None:
+                # capture: call-deltas-without-a-start
                 detail = f"{part.type} of {part.id!r} before its start"
                 self._findings.once("start-missing", part.id, detail)
             elif call.stage is _Stage.ENDING:
                 self._findings.once("end-early", part.id, f"call {part.id!r} goes on after its end")
+            # The part itself, not a copy: a single held delta goes out with its `extra`, so that a
+            # legal stream passes untouched.
             call.only = None if call.unsent.length else part
             call.unsent.add(part.delta)
             if call.stage is not _Stage.HELD:
@@ -375,6 +402,8 @@ class Guard:
             failed = self._response is FAILED
             sendable = self.fold.joined(call.id) if failed else self._text(call)
             if _is_json(call) and not settled(sendable):
+                # Incomplete, blank, or encoded twice: a tool-call with the whole value, or another
+                # delta, may still complete it, and behind an end no delta could go out.
                 call.stage, call.end = _Stage.ENDING, part
             else:
                 self._seal(call, part, out, mend=False)
@@ -396,12 +425,16 @@ class Guard:
     def _tool_result(self, part: ToolResult, out: list[Part]) -> None:
         call = self._calls.get(part.id)
         if call is None:
+            # The call is in an earlier response: that turn was paused and goes on here, or its tool
+            # ran between the two.
+            # capture: output-of-an-earlier-response, paused-turn-goes-on
             call = _GuardedCall(part.id)
             if not part.earlier:
                 detail = f"result of {part.id!r}, which was not called here"
                 self._findings.note("result-without-call", detail)
                 part = _replace(part, earlier=True)
             if part.preliminary:
+                # The call stays unknown, so that its final result is admitted as well.
                 self._emit(part, out)
                 return
             self._calls[part.id] = call
@@ -434,16 +467,22 @@ class Guard:
         failed = self._response is FAILED
         if call.stage is _Stage.HELD:
             if call.unsent.length or call.start is not None:
+                # A call without a name can never be dispatched. It is handed on alone, with its
+                # text.
                 invalid: Invalid = "stream-failed" if failed else "nameless"
                 self._findings.note("call-nameless", f"call {call.id!r} never got a name")
                 self._made(call, ToolCall(call.id, "", call.unsent.text, invalid=invalid), out)
             else:
                 self._findings.note("end-without-start", f"end of {call.id!r}: dropped")
         elif call.stage is _Stage.OPEN:
+            # No end mark came, and text that happens to parse is no end mark (law 4): never valid.
+            # capture: call-left-open-and-cut, items-never-done
             if not failed:
                 self._findings.note("end-missing", f"call {call.id!r} was open at the finish")
             self._hand_over(call, _replace(_call_of(call), invalid="stream-failed"), out)
         elif call.stage in (_Stage.ENDING, _Stage.SEALED):
+            # The end came, so the arguments are complete: only the tool-call is missing.
+            # capture: call-ended-and-never-whole
             if not failed:
                 self._findings.note("call-missing", f"call {call.id!r} ended without a tool-call")
             self._hand_over(call, _call_of(call), out)
@@ -475,19 +514,26 @@ class Guard:
 
     def _complete(self, call: _GuardedCall, whole: str | None) -> None:
         """Takes in the full value that a wire repeats at the end: adds what is missing."""
+        # Wires repeat an empty value where there is nothing to repeat: it contradicts nothing.
         if not whole or (_is_json(call) and not whole.strip(_BLANKS)):
             return
         sent, text = self.fold.joined(call.id), self._text(call)
         if whole == text:
             return
+        # A wire whose last event holds parsed arguments, as the AI SDK's `input`, prints them anew:
+        # other blanks or another key order are no contradiction.
         spelled = canonical(meaning(whole)[0]) if _is_json(call) else None
         if spelled is not None and spelled == canonical(meaning(text)[0]):
             return
         if call.stage is _Stage.SEALED or sent:
+            # Part of it is with the client: the whole can add a tail before the end, and no more.
+            # capture: input-differs-from-the-deltas
             tail = self._tail(text, whole, f"params of {call.id!r}")
             if call.stage is not _Stage.SEALED:
                 call.unsent.add(tail)
         else:  # nothing went out yet, so nothing needs to be taken back
+            # A wire that may leave out the deltas and send the value at the end alone.
+            # capture: arguments-only-at-the-end
             if text.strip(_BLANKS) in ("{}", "[]"):
                 detail = f"call {call.id!r}: an empty value stood before the arguments"
                 self._findings.note("arguments-placeholder", detail)
@@ -503,6 +549,7 @@ class Guard:
         if self._response is FAILED:
             text = ""  # no content after an error
         elif mend and _is_json(call) and not self.fold.joined(call.id):
+            # Only while nothing of it went out may the text be replaced by what it means.
             text = self._mended(call.id, text)
         self._send(call, text, out)
         self._emit(end if end.whole is None else _replace(end, whole=None), out)
@@ -518,11 +565,14 @@ class Guard:
     def _hand_over(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """Ends an announced call, if need be, and emits its one tool-call."""
         start = call.start or ToolParamsStart(call.id, part.name)
+        # capture: call-without-an-end, call-under-another-id
         if call.stage is _Stage.OPEN and part.invalid != "stream-failed":
             self._findings.once("end-missing", call.id, f"tool-call of {call.id!r} before its end")
         if part.name and part.name != start.name:
             detail = f"call {call.id!r} was announced as {start.name!r}, not {part.name!r}"
             self._findings.note("name-changed", detail)
+        # The announcement is what the client knows; a tool-call that differs gives way. It was
+        # announced with a name, so it is not nameless, whatever the decoder says.
         part = _replace(
             part,
             name=start.name,
@@ -539,6 +589,7 @@ class Guard:
     def _from_held(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """A tool-call for a call that nothing was sent of."""
         waited = call.unsent.length > 0 or call.start is not None
+        # The name came only with the tool-call: announce it now, and replay what waited.
         if part.name and waited and self._response is OPEN:
             start = ToolParamsStart(
                 part.id,
@@ -563,9 +614,12 @@ class Guard:
     def _made(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """Emits the one tool-call of a call, with the last word on whether it is valid."""
         if part.invalid is None:
-            if self._response is FAILED:
+            if self._response is FAILED:  # nothing of it may be dispatched (law 6)
                 part = _replace(part, invalid="stream-failed")
             elif part.format == "json" and not is_json(part.params):
+                # Handed on with its raw text and never repaired: a guess would run a tool with
+                # arguments that nobody wrote.
+                # capture: arguments-cut-reported-as-tool-calls, closing-brace-lost
                 detail = f"call {part.id!r}: arguments are not JSON: {part.params[-40:]!r}"
                 self._findings.note("arguments-invalid", detail)
                 part = _replace(part, invalid="bad-arguments")
@@ -574,10 +628,6 @@ class Guard:
         call.stage = _Stage.CALLED
         self._waiting.discard(call.id)
         self._emit(part, out)
-
-
-def _raw_start(id: str) -> ReasoningStart:
-    return ReasoningStart(id, "raw")
 
 
 Named = TypeVar("Named", ToolParamsStart, ToolCall)
@@ -609,14 +659,15 @@ def _call_of(call: _GuardedCall) -> ToolCall:
     )
 
 
+# A dict from type to handler is several times faster than a match over eighteen classes.
 _HANDLERS: dict[type[Part], Callable[[Guard, Any, list[Part]], None]] = {
     ResponseMetadata: Guard._on_metadata,
-    TextStart: Guard._text_start,
+    TextStart: Guard._span_start,
     TextDelta: Guard._text_delta,
-    TextEnd: Guard._text_end,
-    ReasoningStart: Guard._reasoning_start,
-    ReasoningDelta: Guard._reasoning_delta,
-    ReasoningEnd: Guard._reasoning_end,
+    TextEnd: Guard._span_end,
+    ReasoningStart: Guard._span_start,
+    ReasoningDelta: Guard._span_delta,
+    ReasoningEnd: Guard._span_end,
     ToolParamsStart: Guard._params_start,
     ToolParamsDelta: Guard._params_delta,
     ToolParamsEnd: Guard._params_end,

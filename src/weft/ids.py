@@ -13,6 +13,8 @@ class Ids:
     __slots__ = ("_counts", "_seed")
 
     def __init__(self, seed: bytes = b"") -> None:
+        # Hashed to a key of fixed size: blake2b takes keys of at most 64 bytes, and seeds may be
+        # longer.
         self._seed = blake2b(seed, digest_size=16).digest()
         self._counts: dict[str, int] = {}
 
@@ -20,6 +22,8 @@ class Ids:
         """Returns `<prefix>_<32 hex digits>`, another one at each call."""
         number = self._count(prefix)
         text = f"{prefix}:{number}".encode()
+        # Keyed, so that nobody can compute the other ids from one: stored responses are fetched by
+        # their id.
         return f"{prefix}_{blake2b(text, digest_size=16, key=self._seed).hexdigest()}"
 
     def local(self, prefix: str) -> str:
@@ -57,6 +61,8 @@ class Claims:
     def claim(self, wanted: str) -> str:
         """Takes the id, or the first one of `wanted_2`, `wanted_3` … that is free."""
         id = wanted
+        # Remembered per id: counting from 2 each time takes quadratic time if a stream uses one id
+        # thousands of times.
         number = self._next.get(wanted, 2)
         while id in self._taken:
             id = f"{wanted}_{number}"

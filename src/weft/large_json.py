@@ -23,9 +23,13 @@ LARGE = 256 * 1024
 SLICE = 32 * 1024
 """The size of one step, in bytes or characters. A string that is longer counts as long."""
 
+# Possessive quantifiers (Python 3.11): nothing is tried twice, so a slice takes one pass, whatever
+# is in it.
 CLOSED = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+")*+[^"]*+', re.DOTALL)
 """Matches everything before the first string that has no end in the searched range."""
 
+# RFC 8259 §7: a character beyond U+FFFF is escaped as two surrogates, twelve bytes. msgspec refuses
+# one of them alone, so a slice must not end between the two.
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _ESCAPE = len(rb"\u0000")
@@ -83,8 +87,11 @@ def _read(data: bytes, decode: Callable[[bytes], T]) -> T:
     try:
         value = decode(outline.text)
     except msgspec.DecodeError as problem:
+        # Without the outline's error as its cause: that one counts bytes in a text nobody has seen.
         raise outline.located(problem) from None
     value = outline.filled(value)
+    # msgspec checks what it skips, too. A string in a field that the type does not have would go
+    # unchecked here, and a malformed body would be taken.
     outline.check_unread()
     return value
 
@@ -133,6 +140,8 @@ def _end_of_slice(data: bytes, start: int, last: int) -> int:
         return last
     for _ in range(3):  # a character has at most three bytes behind its first
         end -= data[end] & 0xC0 == 0x80
+    # An escape that reaches over the end begins at most six bytes before it, and so does the second
+    # half of a pair, behind a first one of six. Without a backslash there, nothing is cut.
     if data.find(b"\\", end - 2 * _ESCAPE, end) < 0:
         return end
     masked = _masked(data[start:end])
@@ -148,6 +157,7 @@ def _masked(piece: bytes) -> bytes:
     """Returns a piece of a string, at its length, with escaped backslashes and quotes blanked out:
     the backslashes that remain begin other escapes, and a quote ends the string.
     """
+    # In this order: of `\\"` the backslashes are a pair, and the quote ends the string.
     return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__")
 
 
@@ -167,6 +177,7 @@ class _Outline:
             digest.update(piece)
         # No text can contain its own hash, so no string of it equals a name.
         self._name = digest.hexdigest()
+        # All names have one length, by which byte positions in errors are moved.
         names = [f"{self._name}-{number:08}" for number in range(len(self.strings))]
         self._by_name = dict(zip(names, self.strings, strict=True))
         self._names = re.compile(rb'"%b-(\d{8})"' % self._name.encode())
@@ -190,6 +201,8 @@ class _Outline:
                     pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
                     return Raw(b"".join(pieces))
             case msgspec.Struct():
+                # Even of a frozen struct: the value was made a moment ago, and nobody else has it
+                # yet.
                 for name in value.__struct_fields__:
                     member = getattr(value, name)
                     filled = self._filled(member)
@@ -249,6 +262,8 @@ def long_strings(data: bytes) -> Iterator[tuple[int, int]]:
 def end_of_string(data: bytes, start: int) -> int:
     """Returns the position after the string that begins at `start`; `len(data) + 1` if it is not
     closed."""
+    # A short first step: `gateway/bodies.py` calls this for every string of a body, and most are
+    # short.
     position, size, step = start + 1, len(data), 256
     while position < size:
         end = position + step
@@ -280,6 +295,8 @@ def write(value: object) -> bytes:
 def pieces(value: object) -> list[bytes]:
     """Returns what `write` returns, in pieces, for callers that join them with others."""
     long: list[list[bytes]] = []
+    # msgspec writes a Raw as it is, without a check, so the marks come through although they are no
+    # JSON.
     outline = _outlined(value, long)
     if not long:
         return [_encode(value)]
@@ -306,10 +323,13 @@ def _outlined(value: object, long: list[list[bytes]]) -> object:
                 member = getattr(value, name)
                 outlined = _outlined(member, long)
                 if outlined is not member:
+                    # The value is the caller's: it is copied before the first change, and only if
+                    # there is one.
                     changed = copy(value) if changed is value else changed
                     msgspec.structs.force_setattr(changed, name, outlined)
             return changed
         case list() | tuple():
+            # A list in place of a tuple: both are written as an array.
             before = len(long)
             members = [_outlined(member, long) for member in value]
             return value if len(long) == before else members

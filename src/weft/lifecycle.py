@@ -74,6 +74,7 @@ Delta = TextDelta | ReasoningDelta | ToolParamsDelta
 End = TextEnd | ReasoningEnd | ToolParamsEnd
 Predicate = Callable[[Any, "Lifecycle"], str]
 
+# Items. A row is what may come in a state; whatever is not in it is a violation.
 TEXT: Table = {
     ABSENT: {TextStart: OPEN},
     OPEN: {TextDelta: OPEN, TextEnd: CLOSED},
@@ -93,8 +94,11 @@ TOOL: Table = {
         (ToolResult, EARLIER_PRELIMINARY): ABSENT,  # its call was made in an earlier response
         (ToolResult, EARLIER): CLOSED,
     },
+    # No ToolCall from OPEN: a tool-call that meets open params ends them first, in the guard.
     OPEN: {ToolParamsDelta: OPEN, ToolParamsEnd: SEALED},
     SEALED: {ToolCall: CALLED},
+    # The guard leaves the mark `earlier` as it came, so results with it are legal behind a call of
+    # this response as well.
     CALLED: {
         ToolApprovalRequest: CALLED,
         (ToolResult, PRELIMINARY): CALLED,
@@ -105,6 +109,7 @@ TOOL: Table = {
     CLOSED: {},
 }
 
+# The response.
 _CONTENT: dict[Event, State] = dict.fromkeys(
     (
         TextStart,
@@ -129,6 +134,7 @@ _CONTENT: dict[Event, State] = dict.fromkeys(
 RESPONSE: Table = {
     ABSENT: {ResponseMetadata: OPEN},
     OPEN: {**_CONTENT, ErrorPart: FAILED, Finish: CLOSED},
+    # Ends of what is open, and nothing that a client could show or run.
     FAILED: {
         TextEnd: FAILED,
         ReasoningEnd: FAILED,
@@ -174,8 +180,11 @@ def meaning(text: str) -> tuple[str, Code | None]:
     """What argument text means, and how it is odd: blank and null are no arguments, an object
     inside a string is that object.
     """
-    if text.strip(" \t\r\n") in ("", "null"):
+    # A call without arguments, in the spellings of different servers.
+    # capture: no-arguments-in-three-spellings, arguments-null
+    if text.strip(_BLANKS) in ("", "null"):
         return "{}", "arguments-empty"
+    # capture: arguments-encoded-twice, input-is-an-encoded-object
     inner = unwrapped(text)
     return (text, None) if inner is None else (inner, "arguments-double-encoded")
 
@@ -194,6 +203,8 @@ class Hold:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
+        # "null" is the longest text that is held and is not a string; of a string only the quote
+        # matters.
         self._seen: str | None = ""  # the text so far, at most four characters; None: let go
 
     def feed(self, piece: str) -> bool:
@@ -205,6 +216,10 @@ class Hold:
         if text.startswith('"'):
             self._seen = '"'
         elif bare in ("{}", "[]") or "null".startswith(bare):
+            # Some servers send an empty object before the arguments. "" is a beginning of "null",
+            # so blanks are held too. Blanks behind the text are kept as one, else `nul`, a blank
+            # and `l` would be read as null.
+            # capture: arguments-placeholder-first, arguments-null
             self._seen = bare if bare == text else bare + " "
         else:
             self._seen = None
@@ -241,6 +256,7 @@ class Lifecycle:
     def feed(self, part: Part) -> list[Violation]:
         """Returns what this part violates: mostly nothing."""
         self._at += 1
+        # The predicates come first: they judge the part by the stream before it.
         found = [
             Violation(law, self._at, f"{part.type}: {message}")
             for law, types, predicate in PREDICATES
@@ -262,11 +278,14 @@ class Lifecycle:
             case ToolCall(invalid=None, provider_executed=False):
                 self.dispatchable = True
             case ToolParamsDelta(id=call, delta=delta):
-                if self.json(call) and call not in self._begun and Hold().feed(delta):
+                # Law 9. A first delta that is held by itself (a placeholder, a string) is legal
+                # only as the last word: had more followed, it would have come joined with it.
+                if self._is_json(call) and call not in self._begun and Hold().feed(delta):
                     self.due = (ToolParamsEnd, call)
                 self._begun.add(call)
             case ToolParamsEnd(id=call):
-                if self.json(call) and not settled(self.joined(call)):
+                # Law 9, for the end of arguments that a tool-call could still have completed.
+                if self._is_json(call) and not settled(self.joined(call)):
                     self.due = (ToolCall, call)
         return found
 
@@ -291,9 +310,12 @@ class Lifecycle:
         legal = ", ".join(sorted(map(_name, row))) or "nothing"
         message = f"{part.type} while {family} is {state.value}: expected {legal}"
         found.append(Violation(law, self._at, message))
+        # The state stays, so that one wrong part is one violation and not one for each part behind
+        # it.
         return state
 
-    def json(self, call: str) -> bool:
+    def _is_json(self, call: str) -> bool:
+        # Deltas of a call that was never announced are a violation already; they are read as JSON.
         return call not in self.starts or self.starts[call].format == "json"
 
 

@@ -34,8 +34,10 @@ def _hyphenated(name: str) -> str:
 class Usage(msgspec.Struct, frozen=True):
     """Token counts as the stream reported them, else None. Input includes cached tokens."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: int | None = None  # Anthropic counts cached ones apart
+    output_tokens: int | None = None  # with reasoning, which Gemini counts apart
+    # As reported, which need not be the sum.
+    # capture: usage-total-is-not-the-sum
     total_tokens: int | None = None
     reasoning_tokens: int | None = None
     cache_read_tokens: int | None = None
@@ -63,8 +65,11 @@ class ResponseMetadata(Part, frozen=True):
     created: int | None = None
     dialect: str | None = None
     store: bool | None = None
-    usage: Usage | None = None
+    usage: Usage | None = None  # Anthropic reports the input before any content
     extra: Json = UNSET
+
+
+# Text and reasoning
 
 
 class TextStart(ItemPart, frozen=True):
@@ -77,6 +82,8 @@ class TextStart(ItemPart, frozen=True):
     extra: Json = UNSET
 
 
+# gc=False: a delta holds strings and raw bytes, so it can be in no cycle, and the collector need
+# not look at the most frequent objects there are (msgspec, "Disabling Garbage Collection").
 class TextDelta(ItemPart, frozen=True, gc=False):
     """More of a text; never empty."""
 
@@ -125,6 +132,9 @@ class ReasoningEnd(ItemPart, frozen=True):
     origin: str | None = None
     whole: str | None = None
     extra: Json = UNSET
+
+
+# Calls and results
 
 
 class ToolParamsStart(ItemPart, frozen=True):
@@ -200,6 +210,9 @@ class ToolApprovalRequest(ItemPart, frozen=True):
     extra: Json = UNSET
 
 
+# Parts that come whole
+
+
 class Source(Part, frozen=True):
     """A citation. `start` and `end` count code points in the text with the id `text_id`."""
 
@@ -236,6 +249,9 @@ class Opaque(Part, frozen=True):
     kind: str
     raw: Raw
     extra: Json = UNSET
+
+
+# The end
 
 
 class ErrorPart(Part, frozen=True):

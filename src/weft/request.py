@@ -70,8 +70,8 @@ class ReasoningContent(Content, frozen=True, tag="reasoning"):
 
 
 class CallContent(Content, frozen=True, tag="call"):
-    """A tool call of an earlier turn; `params` is text, as in the tool-call part. `signature` is
-    sent back only to `origin`.
+    """A tool call of an earlier turn; `params` is text, as in the tool-call part, so that numbers
+    and the order of keys come out as they came in. `signature` is sent back only to `origin`.
     """
 
     id: str
@@ -216,12 +216,15 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """One turn, asked in any dialect. `dialect` is the one it came in: whose every `extra` is."""
 
     model: str
+    # the conversation
     messages: tuple[Message, ...] = ()
     instructions: str | None = None
+    # tools
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: int | None = None
+    # what is generated, and how
     max_output_tokens: int | None = None
     sampling: Sampling = Sampling()
     stop: tuple[str, ...] = ()
@@ -229,13 +232,16 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     verbosity: str | None = None
     reasoning: ReasoningOptions | None = None
     choices: int = 1
+    # how the response is returned
     stream: bool = False
     include_usage: bool = False
     include: tuple[str, ...] = ()
+    # what is stored, and continued
     store: bool | None = None
     background: bool = False
     previous_response_id: str | None = None
     truncation: str | None = None
+    # billing, caching, and who asked
     service_tier: str | None = None
     metadata: dict[str, str] | None = None
     user: str | None = None
@@ -243,5 +249,6 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_cache_key: str | None = None
     cache: Cache | None = None
     betas: tuple[str, ...] = ()
+    # where it came from
     dialect: str | None = None
     extra: Json = UNSET

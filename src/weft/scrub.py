@@ -31,6 +31,7 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # pickle, copy and deepcopy all come here.
         raise TypeError("a secret is not to be written down")
 
 
@@ -61,10 +62,12 @@ class Scrubber:
         forms: set[str] = set()
         for text in (one.reveal() for one in secrets):
             forms |= {text, json.dumps(text)[1:-1], quote(text, safe="")}  # as JSON, in a URL
+        # The longest first: of two secrets, one may begin with the other.
         known = sorted(forms - {""}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def __call__(self, text: str) -> str:
+        # First the secrets that are known: a pattern below might replace only part of one.
         if self._known is not None:
             text = self._known.sub(MARK, text)
         text = _TOKENS.sub(MARK, text)

@@ -1,7 +1,9 @@
 """Frames: bytes in, events out, and events back into bytes.
 
 Three forms are read, told apart by looking at the bytes: server-sent events, one JSON value a
-line, and one JSON body. Rules, with the rows of the quirk catalogue they serve:
+line, and one JSON body. The rules are those of WHATWG HTML, "9.2.5 Parsing an event stream" and
+"9.2.6 Interpreting an event stream", made laxer where servers need it; each with the rows of the
+catalogue (`tests/captures/catalogue.py`) that it serves:
 
 - A line ends at LF, CR or CRLF, mixed at will; a CR ends its line at once (Q06, Q07).
 - One space after the colon is dropped, none is required; data is trimmed (Q05, Q18).
@@ -9,7 +11,8 @@ line, and one JSON body. Rules, with the rows of the quirk catalogue they serve:
   input even without one: it is then marked `cut` (Q08).
 - Several data lines are one JSON value, or else one event each (Q09, Q10).
 - Data that starts with a colon is a comment that a proxy wrapped (Q02).
-- `error:` is a field here, although the standard drops it (Q113); `id:` is kept for replays.
+- `error:` is a field here, although the standard ignores it (Q113). An `id:` belongs to its own
+  event and to no later one: it tells a replay from an equal event.
 - Bytes are never decoded before an event is whole (Q13, Q14); invalid UTF-8 is for the reader
   of the frame to replace and to report.
 """
@@ -29,9 +32,13 @@ large as its answer: the last snapshot of a Responses stream repeats all of it, 
 stream is one line. So there is no smaller limit for lines."""
 DONE = b"[DONE]"
 
+# 9.2.5: one byte order mark at the start of the stream is not part of it.
+# capture: retry-id-and-byte-order-mark
 _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
 _BLANK_LINES = frozenset((b"\n", b"\r\n", b"\r"))
+# A terminator right behind the closing brace of a body. It is searched for only where it can stand:
+# in a body of megabytes, a search of all of it would hold the interpreter.
 _GLUED = re.compile(rb"(?<=\})data: ?\[DONE\]\s*\Z")
 _GLUED_SIZE = len(b"data: [DONE]")
 _RAW = msgspec.json.Decoder(msgspec.Raw)
@@ -74,10 +81,10 @@ def replace_data(frame: Frame, data: bytes) -> Frame:
 
 
 class _Form(Enum):
-    UNKNOWN = "unknown"
-    EVENTS = "events"
-    JSON = "json"
-    DEAD = "dead"
+    UNKNOWN = "unknown"  # until the first line that is not blank
+    EVENTS = "events"  # becomes JSON where a bare object stands between events
+    JSON = "json"  # becomes EVENTS behind a whole value, as in a body and then `data: [DONE]`
+    DEAD = "dead"  # something was over the limit: nothing more is read
 
 
 class FrameReader:
@@ -100,8 +107,6 @@ class FrameReader:
         self._id: str | None = None
         self._scan = Scan()  # of the JSON value being read
         self._fresh = False  # whether the next byte begins an event
-        self.boundary = 0
-        """Where the last event that was returned ended, counted over the whole input."""
 
     @property
     def pending(self) -> int:
@@ -115,6 +120,8 @@ class FrameReader:
         were returned.
         """
         out: list[Frame] = []
+        # The usual read: the last event is over, and lines end in LF. Splitting such a read at its
+        # blank lines takes about a quarter less time per event than going line by line.
         if self._fresh and b"\r" not in data:
             data = self._plain(data, out)
             if not data:
@@ -126,11 +133,16 @@ class FrameReader:
             if data[:1] == b"\n":  # the second half of a CRLF that was cut in two
                 self._offset += 1
                 data = data[1:]
+        # bytes.splitlines ends a line at LF, CR and CRLF, exactly as 9.2.5 has it. str.splitlines
+        # would also cut at U+2028 and others, which JSON strings may contain as they are.
         lines = data.splitlines(keepends=True)
         rest = b""
         if lines and lines[-1][-1:] not in (b"\n", b"\r"):
             rest = lines.pop()
         elif data[-1:] == b"\r":
+            # A CR ends its line at once. Waiting for an LF behind it would hold back the last event
+            # of a stream with CR line ends until more bytes come.
+            # capture: cr-line-ends, mixed-line-ends
             self._after_cr = True
         try:
             if lines and self._tail:
@@ -142,6 +154,8 @@ class FrameReader:
                 if self._tail_size > self._limit:
                     raise self._too_large("line")
         except TooLarge as failure:
+            # The frames before it are returned first, and the failure is raised by the next call:
+            # an exception now would take them with it.
             self._failure, self._form = failure, _Form.DEAD
             self._fresh = False
             return self._fail(out)
@@ -158,15 +172,19 @@ class FrameReader:
         rest = events.pop()
         for event in events:
             if event[:5] != b"data:" or b"\n" in event or len(event) >= longest:
+                # A name, an id, a comment, several lines, or a size near the limit: from here on
+                # line by line.
                 rest = data[offset - begin :]
                 break
             value = event[5:].strip()
+            # Heartbeats of a proxy: `data:` without data, and a comment that it wrapped as data.
+            # capture: empty-data-heartbeats, comment-wrapped-as-data
             if value and value[:1] != b":":
                 out.append(Frame(value, "", None, number, offset))
                 number += 1
             offset += len(event) + 2
         self._number = number
-        self._offset = self.boundary = offset
+        self._offset = offset
         return rest
 
     def finish(self) -> list[Frame]:
@@ -175,6 +193,9 @@ class FrameReader:
         if self._form is _Form.DEAD:
             return self._fail(out)
         try:
+            # 9.2.6 discards an event that the input ends inside of. Gateways close right behind the
+            # last line, so it is returned; whether it is complete is for the decoder to find out.
+            # capture: last-event-unterminated, last-event-one-newline
             if self._tail:
                 self._line(self._tail_with(b""), out)
             if self._data:
@@ -189,6 +210,7 @@ class FrameReader:
         failure = self._failure
         if out or failure is None:
             return out
+        # Raised once; from then on the reader returns nothing, and holds nothing.
         self._failure = None
         self._tail.clear()
         self._data.clear()
@@ -225,12 +247,8 @@ class FrameReader:
                 self._offset += len(line) + 1
                 position += 2
             else:
-                if self._between_events():
-                    self.boundary = self._offset
                 self._line(line, out)
                 position += 1
-        if self._between_events():
-            self.boundary = self._offset
 
     def _between_events(self) -> bool:
         return (
@@ -238,6 +256,8 @@ class FrameReader:
         )
 
     def _line(self, line: bytes, out: list[Frame]) -> None:
+        # The limit does not count the line end, else a CRLF stream would have another one than an
+        # LF stream. The first comparison saves the copy.
         if len(line) > self._limit and len(line.rstrip(_LINE_ENDS)) > self._limit:
             raise self._too_large("line")
         if self._form is _Form.EVENTS:
@@ -254,6 +274,8 @@ class FrameReader:
         elif not text.strip():
             return
         elif text.lstrip()[:1] in (b"{", b"["):
+            # No field of 9.2.6 begins so: `stream: true` was answered by a body, or by one array.
+            # capture: body-instead-of-stream, stream-as-one-array
             self._form = _Form.JSON
             self._json_line(text, out)
         else:
@@ -264,6 +286,7 @@ class FrameReader:
         """A JSON value may stand on one line or span many; it ends where it is finished."""
         glued = _GLUED.search(line, len(line.rstrip()) - _GLUED_SIZE)
         if glued is not None:
+            # A gateway that adds the terminator to everything it returns, also to a body.
             # capture: body-and-done-on-one-line
             self._json_line(line[: glued.start()], out)
             self._first_line(line[glued.start() :], out)
@@ -290,22 +313,33 @@ class FrameReader:
             if value and not value.startswith(b":"):
                 self._add(value)
         elif line in _BLANK_LINES:
+            # Without data there is no event, whatever id or comment came before the blank line.
+            # capture: comment-after-id, comments-as-keepalive
             if self._data:
                 self._dispatch(out, cut=False)
+            # 9.2.6 keeps the last id for the events behind it. Here a frame without an `id:` line
+            # has none: with an inherited one, two equal deltas would look like a replay, and one
+            # would be lost.
             self._event, self._id = "", None
         else:
             name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
             value = value.removeprefix(b" ")
             if name == b"event":
+                # `message` is the name of an event without one (9.2.6).
+                # capture: event-named-message
                 self._event = "" if value == b"message" else value.decode("utf-8", "replace")
             elif name == b"id":
                 self._id = value.decode("utf-8", "replace") or None
             elif name == b"error" and value.strip():
+                # 9.2.6 ignores fields it does not know; this one holds the reason why the stream
+                # ends.
                 # capture: error-as-field-name
                 self._event = "error"
                 self._add(value.strip())
             elif name[:1] == b"{" and not self._data:
-                # capture: body-behind-comments
+                # An object between events, perhaps over several lines: a body behind keepalive
+                # comments, or an error that a host writes into its stream without `data:`.
+                # capture: body-behind-comments, error-as-bare-json
                 self._form = _Form.JSON
                 self._json_line(line, out)
 
@@ -325,8 +359,12 @@ class FrameReader:
         elif len(lines) == 1:
             out.append(self._frame(lines[0], cut))
         else:
+            # 9.2.6 joins them with LF. If that is no JSON but a line by itself is, blank lines were
+            # forgotten between events. If neither is JSON, they stay together: it is one unreadable
+            # event, not many.
             joined = b"\n".join(lines)
             if _is_json(joined) or not any(_is_whole(line) for line in lines):
+                # A server that prints its JSON indented.
                 # capture: json-over-several-data-lines
                 out.append(self._frame(joined, cut))
             else:
@@ -358,6 +396,7 @@ def _is_whole(line: bytes) -> bool:
 def write(name: str, data: bytes) -> bytes:
     """Returns one event in one piece; without a name there is no `event:` line."""
     if b"\n" in data:  # of an upstream that writes its JSON over several lines
+        # Each line of it needs a field name of its own (9.2.6); JSON has no line breaks in strings.
         data = data.replace(b"\n", b"\ndata: ")
     if not name:
         return b"data: " + data + b"\n\n"

@@ -185,7 +185,7 @@ async def leave_orphans(url: str) -> list[str]:
             await store.begin(entry)
             for block in blocks_of(0, 0, _events(id, size)):
                 store.append(id, block)
-                await store.wait_for_room()
+                await store.wait_for_room(id)
             ids.append(id)
     await store.flush(ids[-1])
     await store.close()

@@ -445,7 +445,7 @@ async def send_ahead(
         if block is None:
             return rest, size
         store.append(id, rest)
-        await store.wait_for_room()
+        await store.wait_for_room(id)
         rest, size = block, size + len(rest.data)
 
 

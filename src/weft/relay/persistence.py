@@ -209,7 +209,7 @@ class ResponseWriter:
         """Stores events; returns at once, except for the first ones. Raises StoreError."""
         log, store = self.log, self._persistence.store
         if log.is_open:
-            await store.wait_for_room()
+            await store.wait_for_room(log.id)
             log.append(events)
         else:
             for block in log.first_blocks(events):

@@ -111,9 +111,9 @@ class Store(Protocol):
         """
         ...
 
-    async def wait_for_room(self) -> None:
-        """Returns when the queue is short: to be called between blocks when there are many. Raises
-        StoreError if the database is too slow."""
+    async def wait_for_room(self, id: str) -> None:
+        """Returns when the queue is short, or holds no block of this response: to be called between
+        blocks when there are many. Raises StoreError if the database is too slow."""
         ...
 
     async def flush(self, id: str) -> None:

@@ -34,9 +34,15 @@ CONFIRMATION = 1 / 4
 
 
 class RunQueries(Protocol):
-    """Runs an operation; see `Writer.submit` and `Database.read`."""
+    """Runs queries; see `Database.read`."""
 
     async def __call__(self, make: Callable[[], Queries[T]]) -> T: ...
+
+
+class RunOperation(Protocol):
+    """Runs an operation; see `Writer.submit`."""
+
+    async def __call__(self, make: Callable[[], Queries[T]], *, last: bool = False) -> T: ...
 
 
 class _Suspect(msgspec.Struct, frozen=True):
@@ -49,7 +55,7 @@ class Leases:
     """The lease of this server, and those of the others."""
 
     def __init__(
-        self, server: str, lock_path: Callable[[str], Path], write: RunQueries, read: RunQueries
+        self, server: str, lock_path: Callable[[str], Path], write: RunOperation, read: RunQueries
     ) -> None:
         """`server` is the id until a lease is taken."""
         self.server = server
@@ -89,7 +95,9 @@ class Leases:
             return
         lock, self._lock, self._length = self._lock, None, 0.0
         try:
-            await self._write(partial(operations.release_lease, self.server))
+            # Last: nobody takes over what this server is still ending.
+            release = partial(operations.release_lease, self.server)
+            await self._write(release, last=True)
         finally:
             if lock is not None:
                 lock.release()

@@ -31,7 +31,7 @@ from weft.store.escaping import escape, escape_parameters, unescape_rows
 from weft.store.migrations import POSTGRES, migrate
 from weft.store.operations import CLOCK, LOCKS, dropped
 from weft.store.queries import Queries, Row
-from weft.store.writer import LogBlock, Operation, OperationRejected, Work, group_blocks
+from weft.store.writer import Batch, LogBlock, OperationRejected
 
 T = TypeVar("T")
 
@@ -171,14 +171,14 @@ class Postgres:
         """In a folder that the other servers on this machine can see."""
         return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-server-{server}")
 
-    async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
+    async def write(self, batch: Batch, durable: bool, server: str) -> set[str]:
         """Every commit of PostgreSQL is durable."""
         connection = await self._connected()
         try:
             async with _faults():
                 await connection.execute("BEGIN")
                 transaction_id: str | None = None
-                if any(isinstance(work, Operation) for work in batch):
+                if batch.operations:
                     transaction_id = str((await connection.fetch(TRANSACTION_ID))[0][0])
                 missing = await _write_batch(connection, batch, server)
         except OperationRejected:
@@ -253,19 +253,14 @@ async def run_queries(connection: AsyncpgConnection, queries: Queries[T]) -> T:
         return result
 
 
-async def _write_batch(
-    connection: AsyncpgConnection, batch: Sequence[Work], server: str
-) -> set[str]:
-    missing: set[str] = set()
-    for run in group_blocks(batch):
-        if isinstance(run, list):
-            missing |= await _append(connection, run, server)
-            continue
+async def _write_batch(connection: AsyncpgConnection, batch: Batch, server: str) -> set[str]:
+    missing = await _append(connection, batch.blocks, server) if batch.blocks else set()
+    for operation in batch.operations:
         try:
-            await run_queries(connection, run.queries())
+            await run_queries(connection, operation.queries())
         except FAULTS as error:
             if _kind(error) is None:
-                raise OperationRejected(run, _fault(error)) from None
+                raise OperationRejected(operation, _fault(error)) from None
             raise
     return missing
 

@@ -24,7 +24,7 @@ from weft.store.records import (
     Pruned,
     Status,
 )
-from weft.store.writer import TRANSACTION_SIZE, Work, WritePolicy, Writer
+from weft.store.writer import TRANSACTION_SIZE, Batch, WritePolicy, Writer
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Database(Protocol):
         """Runs queries that write nothing. Raises what they raise, or StoreError."""
         ...
 
-    async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
+    async def write(self, batch: Batch, durable: bool, server: str) -> set[str]:
         """Writes the batch in one transaction: see `writer.Write`. Blocks of a response that does
         not belong to this server are dropped."""
         ...
@@ -91,7 +91,7 @@ class SqlStore:
             await asyncio.wait({releasing})
             await self._database.close()
 
-    async def _write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+    async def _write(self, batch: Batch, durable: bool) -> set[str]:
         return await self._database.write(batch, durable, self._leases.server)
 
     async def _read(self, make: Callable[[], Queries[T]]) -> T:
@@ -121,13 +121,13 @@ class SqlStore:
     def append(self, id: str, block: Block) -> None:
         self._writer.append(id, block)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, id: str) -> None:
         if self._writer.waiting > TRANSACTION_SIZE:
-            await self._writer.submit(operations.nothing)
+            await self._writer.submit(operations.nothing, after=id)
 
     async def flush(self, id: str) -> None:
         if self._writer.has_queued(id):
-            await self._writer.submit(operations.nothing)
+            await self._writer.submit(operations.nothing, after=id)
         if self._writer.dropped(id):
             raise StoreError("a block was dropped: the response is not ours", "fenced")
 
@@ -142,10 +142,9 @@ class SqlStore:
         size = len(ending.body or b"") + len(ending.record or b"")
         size += sum(len(item.data) for item in ending.items)
         size += len(ending.rest.data) if ending.rest is not None else 0
-        await self.wait_for_room()
-        ended = await self._writer.submit(
-            partial(operations.finish, id, ending, self.server, pieces), size, durable=True
-        )
+        await self.wait_for_room(id)
+        make = partial(operations.finish, id, ending, self.server, pieces)
+        ended = await self._writer.submit(make, size, durable=True, after=id)
         self._writer.forget(id)
         return ended
 

@@ -1,7 +1,8 @@
-"""SQLite: one file, one thread that writes, two that read.
+"""SQLite: one file, one thread that writes, two that read, one that checkpoints.
 
-1. WAL: readers do not wait for the writer, nor the writer for them. Several processes may share
-   the file; their writers take turns (BEGIN IMMEDIATE, with a timeout).
+1. WAL: readers do not wait for the writer, nor the writer for them, nor either of them for a
+   checkpoint. Several processes may share the file; their writers take turns (BEGIN IMMEDIATE,
+   with a timeout).
 2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response also
    survives a power failure (`FULL`).
 3. After any error other than a lock, the connection is replaced: what it has cached of the file may
@@ -24,11 +25,12 @@ from threading import Thread
 from typing import TypeVar
 
 from weft.store.base import Kind, StoreError
+from weft.store.checkpoints import Checkpoints
 from weft.store.escaping import escape, escape_parameters, unescape_rows
 from weft.store.migrations import SQLITE, migrate
 from weft.store.operations import dropped
 from weft.store.queries import Queries, Value
-from weft.store.writer import LogBlock, OperationRejected, Work, group_blocks
+from weft.store.writer import Batch, LogBlock, OperationRejected
 
 T = TypeVar("T")
 
@@ -53,9 +55,13 @@ AT_FAULT = (
 )
 """Errors that an operation causes itself: another attempt ends the same way."""
 
+PAGES = 8 * 4096
+"""Bytes of the pages that an operation changes beside its own, roughly."""
+
 SETTINGS = (
     "PRAGMA foreign_keys = ON",
-    "PRAGMA wal_autocheckpoint = 8192",  # pages that change often are copied once, not each time
+    "PRAGMA wal_autocheckpoint = 131072",  # pages, 512 MB: `checkpoints` has not kept up
+    "PRAGMA journal_size_limit = 33554432",  # a WAL that was longer is cut when it starts over
     "PRAGMA temp_store = MEMORY",  # the statement journal of inserts with many rows
 )
 """Of the write connection."""
@@ -138,6 +144,7 @@ class Sqlite:
         self._writer: sqlite3.Connection | None = None
         self._synchronous = ""
         self._readers: deque[sqlite3.Connection] = deque()
+        self._checkpoints = Checkpoints(lambda: self._connect(str(path), uri=False))
 
     async def open(self) -> None:
         self._write_thread = WriterThread("weft-store-writer")
@@ -156,7 +163,7 @@ class Sqlite:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._read_threads, self._read, make)
 
-    async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
+    async def write(self, batch: Batch, durable: bool, server: str) -> set[str]:
         return await self._write_thread.run(lambda: self._write(batch, durable, server))
 
     def lock_path(self, server: str) -> Path:
@@ -171,7 +178,7 @@ class Sqlite:
         with self._faults(), transaction(self._connected(), "BEGIN IMMEDIATE") as connection:
             run_queries(connection, migrate(SQLITE))
 
-    def _write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
+    def _write(self, batch: Batch, durable: bool, server: str) -> set[str]:
         with self._faults():
             connection = self._connected()
             level = "FULL" if durable else "NORMAL"
@@ -179,7 +186,9 @@ class Sqlite:
                 connection.execute("PRAGMA synchronous = " + level)
                 self._synchronous = level
             with transaction(connection, "BEGIN IMMEDIATE"):
-                return _write_batch(connection, batch, server)
+                missing = _write_batch(connection, batch, server)
+        self._checkpoints.committed(batch.size + PAGES * len(batch.operations))
+        return missing
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -221,6 +230,7 @@ class Sqlite:
     def _close(self) -> None:
         """Closes the readers first: the last connection to close checkpoints the WAL, and read-only
         ones cannot."""
+        self._checkpoints.close()
         self._read_threads.shutdown(wait=True)
         while self._readers:
             self._readers.pop().close()
@@ -285,16 +295,13 @@ def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.
         raise
 
 
-def _write_batch(connection: sqlite3.Connection, batch: Sequence[Work], server: str) -> set[str]:
-    missing: set[str] = set()
-    for run in group_blocks(batch):
-        if isinstance(run, list):
-            missing |= _append(connection, run, server)
-            continue
+def _write_batch(connection: sqlite3.Connection, batch: Batch, server: str) -> set[str]:
+    missing = _append(connection, batch.blocks, server)
+    for operation in batch.operations:
         try:
-            run_queries(connection, run.queries())
+            run_queries(connection, operation.queries())
         except AT_FAULT as error:
-            raise OperationRejected(run, _fault(error)) from error
+            raise OperationRejected(operation, _fault(error)) from error
     return missing
 
 

@@ -1,11 +1,12 @@
 """The writer: a queue of writes, and one transaction for many of them (group commit).
 
-1. Everything is written in the order in which it was queued. A failed transaction is rolled back as
-   a whole and tried again, followed by what was queued meanwhile.
+1. The blocks of a response are written in the order in which they were queued, and before an
+   operation that is `after` this response. Otherwise small operations overtake large work: a short
+   response does not wait for the megabytes of a long one. A failed transaction is rolled back as a
+   whole and tried again.
 2. An operation is written at once, together with the queued blocks. Blocks alone are written at
    most once per `flush_interval`, so that a row holds a batch of events and not a token. If many
-   blocks were written recently, many responses are running: an operation then waits some
-   milliseconds for others to share its transaction.
+   responses are running, an operation waits some milliseconds for others to share its transaction.
 3. An operation that is itself at fault fails alone: the others are written without it.
 4. An operation is given up only while it is in no transaction, so a caller that is told that it
    failed can rely on that. If a transaction neither ends nor fails, its outcome is `unknown`.
@@ -14,9 +15,10 @@ All of this runs on the event loop; where the transaction runs is up to the data
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
@@ -31,11 +33,14 @@ Result = TypeVar("Result", covariant=True)
 OVERHEAD = 100
 """Bytes that a queued block or operation counts beside its contents."""
 
-TRANSACTION_SIZE = 8 * 1024 * 1024
-"""Bytes in one transaction, roughly."""
+TRANSACTION_SIZE = 2 * 1024 * 1024
+"""Bytes in one transaction, roughly: some milliseconds in SQLite, for which the next one waits."""
+
+SPARE = 1024 * 1024
+"""Bytes in one transaction beyond that, for operations that overtake larger ones."""
 
 DECAY = 2 / 3
-"""The factor, per second, by which the count of recently written blocks shrinks."""
+"""The factor, per second, by which the count of recently written logs shrinks."""
 
 MAX_DROPPED = 10_000
 """Responses for which it is remembered that blocks were dropped."""
@@ -52,8 +57,8 @@ class WritePolicy:
     linger: float = 0.025
     """Seconds between two transactions that hold operations, at most."""
 
-    linger_blocks: int = 500
-    """The number of recently written blocks from which on `linger` applies in full."""
+    linger_logs: int = 500
+    """The number of recently written logs from which on `linger` applies in full."""
 
     queue_size: int = 64 * 1024 * 1024
     """Bytes of blocks that may be queued. Operations may use twice as much, and a larger one is
@@ -84,7 +89,17 @@ class OperationRejected(Exception):
 class Operation(Generic[Result]):
     """A write that somebody waits for."""
 
-    __slots__ = ("_error", "_future", "_make", "_result", "durable", "phase", "size")
+    __slots__ = (
+        "_error",
+        "_future",
+        "_make",
+        "_result",
+        "after",
+        "durable",
+        "last",
+        "phase",
+        "size",
+    )
 
     def __init__(
         self,
@@ -92,6 +107,8 @@ class Operation(Generic[Result]):
         future: asyncio.Future[Result],
         size: int,
         durable: bool,
+        after: str,
+        last: bool,
     ) -> None:
         self._make = make
         self._future = future
@@ -99,6 +116,8 @@ class Operation(Generic[Result]):
         self._error: WeftError | None = None
         self.size = size
         self.durable = durable
+        self.after = after
+        self.last = last
         self.phase = OperationPhase.WAITING
 
     def queries(self) -> Queries[None]:
@@ -130,28 +149,106 @@ class Operation(Generic[Result]):
 
 
 LogBlock: TypeAlias = tuple[str, Block]
-Work: TypeAlias = LogBlock | Operation[object]
-Batch: TypeAlias = list[Work]
-Write: TypeAlias = Callable[[Sequence[Work], bool], Awaitable[set[str]]]
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction writes: first the blocks, then the operations."""
+
+    blocks: list[LogBlock] = field(default_factory=list)
+    operations: list[Operation[object]] = field(default_factory=list)
+    size: int = 0
+    """Bytes, as they count in the queue."""
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks or self.operations)
+
+
+Write: TypeAlias = Callable[[Batch, bool], Awaitable[set[str]]]
 """Writes a batch in one transaction, which survives a power failure if the flag is set. Returns the
 responses of which blocks were dropped. Raises OperationRejected or StoreError if all of it was
 rolled back."""
 
 
-def group_blocks(batch: Sequence[Work]) -> list[list[LogBlock] | Operation[object]]:
-    """The batch in its order, with consecutive blocks together."""
-    found: list[list[LogBlock] | Operation[object]] = []
-    blocks: list[LogBlock] | None = None
-    for work in batch:
-        if not isinstance(work, tuple):
-            found.append(work)
-            blocks = None
-        elif blocks is None:
-            blocks = [work]
-            found.append(blocks)
-        else:
-            blocks.append(work)
-    return found
+class Queue:
+    """Blocks by response, and operations, each in the order in which they were queued."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, deque[Block]] = {}
+        self._sizes: dict[str, int] = {}
+        """Bytes of the blocks of each response."""
+        self._operations: list[Operation[object]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks or self._operations)
+
+    def __contains__(self, id: str) -> bool:
+        """Whether blocks of this response are queued."""
+        return id in self._blocks
+
+    def add_block(self, id: str, block: Block) -> None:
+        self._blocks.setdefault(id, deque()).append(block)
+        self._sizes[id] = self._sizes.get(id, 0) + _block_size(block)
+
+    def add_operation(self, operation: Operation[object]) -> None:
+        self._operations.append(operation)
+
+    def clear(self) -> list[Operation[object]]:
+        """Empties the queue, and returns the operations that were in it."""
+        operations, self._operations = self._operations, []
+        self._blocks.clear()
+        self._sizes.clear()
+        return operations
+
+    def fill(self, batch: Batch) -> None:
+        """Moves to the batch as much as one transaction should hold, but at least something.
+
+        Each operation comes with the blocks that it is after. One that does not fit waits, its
+        blocks go ahead of it as far as they fit, and later ones that need little overtake it. The
+        oldest is never overtaken for long: every new batch begins with it.
+        """
+        room, spare = TRANSACTION_SIZE - batch.size, SPARE
+        waiting: list[Operation[object]] = []
+        for operation in self._operations:
+            ahead = self._sizes.get(operation.after, 0)
+            size = operation.size + ahead
+            if operation.last and (waiting or self._blocks):
+                waiting.append(operation)
+            elif size <= room or not (batch or ahead):
+                room -= size
+                self._take(operation, batch)
+            elif size <= spare:
+                spare -= size
+                self._take(operation, batch)
+            else:
+                room -= self._take_blocks(operation.after, room, batch)
+                waiting.append(operation)
+        self._operations = waiting
+        for id in list(self._blocks):
+            if room <= 0:
+                break
+            room -= self._take_blocks(id, room, batch)
+
+    def _take(self, operation: Operation[object], batch: Batch) -> None:
+        """Moves an operation to the batch, with the blocks that it is after."""
+        self._take_blocks(operation.after, self._sizes.get(operation.after, 0), batch)
+        batch.operations.append(operation)
+        batch.size += operation.size
+
+    def _take_blocks(self, id: str, room: int, batch: Batch) -> int:
+        """Moves blocks of a response to the batch while there is room; returns their size."""
+        blocks, taken = self._blocks.get(id), 0
+        if blocks is None:
+            return 0
+        while blocks and (taken + _block_size(blocks[0]) <= room or not batch):
+            block = blocks.popleft()
+            batch.blocks.append((id, block))
+            taken += _block_size(block)
+        batch.size += taken
+        self._sizes[id] -= taken
+        if not blocks:
+            del self._blocks[id], self._sizes[id]
+        return taken
 
 
 class Writer:
@@ -160,14 +257,14 @@ class Writer:
     def __init__(self, write: Write, policy: WritePolicy) -> None:
         self._write = write
         self._policy = policy
-        self._queue: Batch = []
-        self._batch: Batch = []
+        self._queue = Queue()
+        self._batch = Batch()
         self._dropped: dict[str, None] = {}
         self._last_error: StoreError | None = None
         self._running: asyncio.Task[None] | None = None
         self._last_commit = 0.0
-        self._recent_blocks = 0.0
-        """The number of blocks written recently; see DECAY."""
+        self._recent_logs = 0.0
+        """The number of logs written to recently, once for each transaction; see DECAY."""
         self.waiting = 0
         self.commits = 0
 
@@ -191,10 +288,9 @@ class Writer:
         await asyncio.wait({running}, timeout=self._policy.timeout)
         running.cancel()
         await asyncio.wait({running})
-        for work in self._batch + self._queue:
-            if not isinstance(work, tuple):
-                work.fail(_outcome_unknown())
-        self._batch, self._queue, self.waiting = [], [], 0
+        for operation in self._batch.operations + self._queue.clear():
+            operation.fail(_outcome_unknown())
+        self._batch, self.waiting = Batch(), 0
         if not running.cancelled():
             running.result()  # raises what was our own fault
 
@@ -203,26 +299,32 @@ class Writer:
     def append(self, id: str, block: Block) -> None:
         if (block.number | block.first | block.count) >> 62:
             raise ClientError("the numbers of a block are from 0 to 2^62")
-        waiting = self.waiting + len(block.data) + OVERHEAD
+        waiting = self.waiting + _block_size(block)
         if waiting > self._policy.queue_size or self._running is None:
             raise self._not_accepted()
         self.waiting = waiting
-        self._queue.append((id, block))
+        self._queue.add_block(id, block)
         if not self._any.is_set():
             self._any.set()
 
     async def submit(
-        self, make: Callable[[], Queries[T]], size: int = 0, durable: bool = False
+        self,
+        make: Callable[[], Queries[T]],
+        size: int = 0,
+        durable: bool = False,
+        after: str = "",
+        last: bool = False,
     ) -> T:
-        """Returns the result of an operation when it is committed. Raises what it raised, or
-        StoreError."""
+        """Returns the result of an operation when it is committed. It is written after the queued
+        blocks of the response `after`; if it is to be the last one, after everything that is
+        queued. Raises what it raised, or StoreError."""
         full = self.waiting > 0 and self.waiting + size > 2 * self._policy.queue_size
         if full or self._running is None:
             raise self._not_accepted()
         future: asyncio.Future[T] = self._loop.create_future()
-        operation = Operation(make, future, size + OVERHEAD, durable)
+        operation = Operation(make, future, size + OVERHEAD, durable, after, last)
         self.waiting += operation.size
-        self._queue.append(operation)
+        self._queue.add_operation(operation)
         self._any.set()
         self._urgent.set()
         timer = self._loop.call_later(self._policy.timeout, self._time_out, operation)
@@ -238,9 +340,7 @@ class Writer:
 
     def has_queued(self, id: str) -> bool:
         """Whether blocks of this response are queued."""
-        return any(
-            isinstance(work, tuple) and work[0] == id for work in (*self._batch, *self._queue)
-        )
+        return id in self._queue or any(id == one for one, _ in self._batch.blocks)
 
     def dropped(self, id: str) -> bool:
         """Whether blocks of this response were dropped."""
@@ -275,7 +375,7 @@ class Writer:
                     async with asyncio.timeout(policy.flush_interval):
                         await self._urgent.wait()
             since = self._loop.time() - self._last_commit
-            load = min(self._recent_blocks * DECAY**since / policy.linger_blocks, 1.0)
+            load = min(self._recent_logs * DECAY**since / policy.linger_logs, 1.0)
             if self._running is not None and since < load * policy.linger:
                 await asyncio.sleep(load * policy.linger - since)
             self._fill_batch()
@@ -283,15 +383,7 @@ class Writer:
 
     def _fill_batch(self) -> None:
         """Moves work from the queue to the batch, as much as one transaction should hold."""
-        size = sum(map(_size, self._batch))
-        taken = 0
-        for work in self._queue:
-            size += _size(work)
-            if size > TRANSACTION_SIZE and self._batch:
-                break
-            self._batch.append(work)
-            taken += 1
-        del self._queue[:taken]
+        self._queue.fill(self._batch)
         if not self._queue and self._running is not None:
             self._any.clear()
             self._urgent.clear()
@@ -318,17 +410,15 @@ class Writer:
 
     def _begin_attempt(self) -> list[Operation[object]]:
         """Removes from the batch what has failed. Returns its operations."""
-        batch = [
-            work
-            for work in self._batch
-            if isinstance(work, tuple) or work.phase is not OperationPhase.SETTLED
-        ]
-        if len(batch) < len(self._batch):
-            self.waiting -= sum(map(_size, self._batch)) - sum(map(_size, batch))
-            self._batch = batch
-        operations = [work for work in batch if not isinstance(work, tuple)]
-        for operation in operations:
-            operation.phase = OperationPhase.CARRIED
+        batch, operations = self._batch, []
+        for operation in batch.operations:
+            if operation.phase is OperationPhase.SETTLED:
+                batch.size -= operation.size
+                self.waiting -= operation.size
+            else:
+                operation.phase = OperationPhase.CARRIED
+                operations.append(operation)
+        batch.operations = operations
         return operations
 
     def _end_attempt(self, operations: Sequence[Operation[object]]) -> None:
@@ -340,11 +430,12 @@ class Writer:
                 operation.phase = OperationPhase.WAITING
 
     def _committed(self, operations: Sequence[Operation[object]], dropped: set[str]) -> None:
-        batch, self._batch = self._batch, []
-        now, blocks = self._loop.time(), len(batch) - len(operations)
-        self._recent_blocks = self._recent_blocks * DECAY ** (now - self._last_commit) + blocks
+        batch, self._batch = self._batch, Batch()
+        now = self._loop.time()
+        self._recent_logs *= DECAY ** (now - self._last_commit)
+        self._recent_logs += len({id for id, _ in batch.blocks})
         self._last_commit = now
-        self.waiting -= sum(map(_size, batch))
+        self.waiting -= batch.size
         self.commits += bool(batch)
         self._last_error = None
         for id in dropped:
@@ -355,8 +446,8 @@ class Writer:
             operation.settle()
 
 
-def _size(work: Work) -> int:
-    return len(work[1].data) + OVERHEAD if isinstance(work, tuple) else work.size
+def _block_size(block: Block) -> int:
+    return len(block.data) + OVERHEAD
 
 
 def _outcome_unknown() -> StoreError:

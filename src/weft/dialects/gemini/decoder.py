@@ -44,6 +44,7 @@ from weft.parts import (
 )
 from weft.sse import DONE, Frame
 
+# RFC 9110 §8.3: what may be assumed of data without a type.
 _DEFAULT_TYPE = "application/octet-stream"
 
 _json = msgspec.json.Encoder().encode
@@ -53,7 +54,7 @@ class _GeminiPhase(Enum):
     UNREAD = "unread"  # no frame came yet
     NO_PARTS = "no parts"  # frames came, but no part was emitted
     READING = "reading"
-    FAILED = "failed"
+    FAILED = "failed"  # an error ended the content: only usage and finish reason are still read
     CLOSED = "closed"
 
 
@@ -100,6 +101,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             self._findings.once("after-finish", "", "events after the end: dropped")
             return []
         if frame.data[:1] == b"[" and frame.data != DONE:
+            # `[DONE]` begins with a bracket, too. This API has none, but proxies add it.
             out = self._read_array(frame)
         else:
             out = EventDecoder.feed(self, frame)  # cheaper than super()
@@ -112,6 +114,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         out: list[Part] = []
         if self._phase is _GeminiPhase.CLOSED:
             return out
+        # The reason is judged only now, since a later frame may have brought a more specific one.
         error = self._finish_state.error()
         if error is not None:
             self._fail(error, out)
@@ -120,8 +123,10 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             message = "the stream ended without a finish reason"
             self._fail(ErrorPart("truncated", message, retryable=True), out)
         elif not self._finish_state.known:
+            # Not for a blocked prompt: its block reason counts as an end.
             self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
         failed = self._phase is _GeminiPhase.FAILED
+        # An error ends the content: what is open is closed, but no source and no call comes out.
         self._close(out)
         if not failed:
             out += self._sources.release()
@@ -139,6 +144,8 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
     @property
     def holding(self) -> bool:
         if self._phase is not _GeminiPhase.READING:
+            # No part so far: the metadata that comes with the first one stands for these frames,
+            # too.
             return self._is_array or self._phase in (_GeminiPhase.NO_PARTS, _GeminiPhase.FAILED)
         return (
             self._is_array
@@ -159,6 +166,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
     def _resolve_id(self) -> str:
         if self._final_id is None:
             if not self._response_id and self._phase is not _GeminiPhase.FAILED:
+                # An error body has no id, and none is missed.
                 self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             self._final_id = self._response_id or self._ids.mint("resp")
         return self._final_id
@@ -182,6 +190,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             else:
                 is_valid = False
         if not is_valid:
+            # The frames before the damage were read above, and keep their parts.
             # capture: stream-as-one-array-cut
             self._unreadable(frame, ValueError("the array is damaged"), out)
         return out
@@ -189,6 +198,8 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
     def _handle(self, chunk: wire.GenerateContentResponse, frame: Frame, out: list[Part]) -> None:
         data = frame.data
         if (
+            # One known key in camelCase is proof enough, and saves the search in nearly every
+            # frame.
             not (chunk.response_id or chunk.model_version or chunk.usage_metadata)
             and wire.SNAKE_CASE_KEY.search(data)
             and (renamed := to_camel_case(data))
@@ -209,17 +220,22 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         if chunk.prompt_feedback is not None:
             self._finish_state.add_feedback(chunk.prompt_feedback)
         if is_present(chunk.error):
+            # As the data of an event, or as bare JSON behind the last one.
             # capture: error-in-the-stream, error-as-bare-json
             error = self._salvage.item(chunk.error, wire.GeminiError)
             if error == wire.GeminiError() and isinstance(chunk.error, Raw):  # a string
+                # `{"error": "text"}`, as other APIs have it.
                 error.message = bytes(chunk.error).decode("utf-8", "replace").strip('"')
             self._fail(parse_error(error), out)
         elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
             self._note_unknown(frame.event or data.decode("utf-8", "replace"), frame.event)
+        # The index is left out where it is 0, and candidates come in any order, or not at all in a
+        # frame that has news of another one.
         for position, candidate in enumerate(chunk.candidates or ()):
             if (candidate.index or 0) == self._choice:
                 self._candidate(candidate, position, data, out)
             else:
+                # All candidates share one stream; this decoder is for one of them.
                 # capture: two-candidates
                 other = candidate.index or 0
                 detail = f"candidate {other} is ignored: {self._choice} is read"
@@ -233,14 +249,22 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         if self._phase in _NOT_FAILED:
             before = len(out)
             parts = candidate.content.parts if candidate.content is not None else None
+            # In the order of the wire: a client that takes calls after all text of a frame reorders
+            # them.
             for index, part in enumerate(parts or ()):
                 signature = part.thought_signature or None
                 payloads = part.payloads()
+                # The only signature of a turn may come with an empty text, or with nothing at all.
+                # It must be sent back, so it is never dropped.
                 # capture: signature-alone-at-the-end, signature-alone-after-a-call
                 if part.text is not None or (signature and not payloads):
                     kind = _TextKind.REASONING if part.thought else _TextKind.TEXT
+                    # A part with text and a payload is against the API, but clear: the signature is
+                    # on the payload.
                     self._add_text(kind, part.text or "", None if payloads else signature, out)
                 elif not payloads:
+                    # Kept as it came, for a request that sends the turn back; `{}` holds nothing to
+                    # keep.
                     # capture: part-of-an-unknown-kind
                     self._findings.once("event-unknown", "part", "a part of an unknown kind")
                     raw = wire.raw_part(data, position, index)
@@ -251,7 +275,9 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
                     self._close(out)
                     _PAYLOADS[payload.__class__](self, payload, part, out)
             if self._finish_state.reason is not None and len(out) > before:
+                # capture: finish-reason-on-every-frame
                 self._findings.once("finish-late-content", "", "content after the finish reason")
+            # Behind the parts: metadata refers to the text of its own frame, too.
             self._sources.hold(candidate.grounding_metadata, candidate.citation_metadata)
         self._finish_state.add_candidate(candidate)
 
@@ -265,9 +291,11 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
 
     def _add_text(self, kind: _TextKind, text: str, signature: str | None, out: list[Part]) -> None:
         """Empty text is dropped, unless it is signed."""
+        # Frames without news have an empty text: the last one does, with the finish reason.
         if not (text or signature):
             return
         if kind is not self._kind:
+            # The API marks no ends: another kind is the end of the one before.
             self._close(out)
             self._kind = kind
             self._id = self._ids.local(kind.value)
@@ -277,10 +305,13 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
                 self._sources.start_text(self._id)
                 out.append(TextStart(self._id))
         if self._surrogates.held or not text.isascii():
+            # The two halves of a surrogate pair, escaped in two frames.
             # capture: character-cut-in-two
             text = self._surrogates.feed(self._id, text)
         if text:
             self._emit_delta(text, out)
+        # The signature is of all the text so far, and text behind it is another part: signed and
+        # unsigned text must not be merged when it is sent back.
         if signature:
             self._close(out, signature)
 
@@ -307,6 +338,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             )
         else:
             if self._phase in _NOT_FAILED:
+                # The last moment at which a source can still refer to an open text.
                 out += self._sources.release()
             out.append(TextEnd(self._id, signature=signature, origin=origin))
         self._kind = None

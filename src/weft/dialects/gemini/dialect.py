@@ -12,7 +12,6 @@ from weft.dialects.gemini.decoder import GeminiDecoder
 from weft.dialects.gemini.encoder import GeminiEncoder, body
 from weft.dialects.gemini.errors import read_error, write_error
 from weft.dialects.gemini.http import HTTP
-from weft.dialects.gemini.mapping import is_error_status
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
 from weft.dialects.gemini.validator import GeminiValidator
@@ -41,6 +40,7 @@ class _PeekedResponse(msgspec.Struct, rename="camel"):
 def _peek(frame: Frame) -> list[_PeekedResponse]:
     """One frame, or the elements of an array; fields of other types are left out."""
     frames = wire.array_elements(frame.data)[0] if frame.data[:1] == b"[" else [frame.data]
+    # Findings of a peek are discarded: the decoder reads the same frame and reports them.
     salvage = Salvage(Findings(), frozenset())
     return [salvage.item(Raw(data), _PeekedResponse) for data in frames]
 
@@ -50,7 +50,8 @@ def _speaks(frame: Frame) -> bool:
         response.candidates is not None
         or is_present(response.prompt_feedback)
         or is_present(response.usage_metadata)
-        or (response.error is not None and is_error_status(response.error.status))
+        # Every dialect has an `error`; `status` in capitals is this one's alone.
+        or (response.error is not None and response.error.status in wire.ERROR_STATUSES)
         for response in _peek(frame)
     )
 
@@ -64,6 +65,7 @@ def _choices(frame: Frame) -> frozenset[int]:
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     """Whether this frame has another response id; one without an id continues the response."""
     id = _response_id(frame)
+    # Backwards: the frame before this one nearly always has it.
     known = next((other for other in map(_response_id, reversed(before)) if other), None)
     return bool(id and known and id != known)
 
@@ -81,6 +83,9 @@ GENERATE_CONTENT = Dialect(
     begins=_begins,
     idle=b"\n",  # official clients parse every line that is not blank as JSON
     choices=_choices,
+    # An array is a stream of its own. Objects, one a line, may be bodies or frames of one stream:
+    # their ids decide, in `_begins`.
+    # capture: stream-as-one-array
     is_whole=lambda frame: frame.data[:1] == b"[",
     read_error=read_error,
     write_error=write_error,

@@ -131,6 +131,7 @@ class GeminiEncoder:
             if self._state is _GeminiEncoderState.WRITING:
                 _HANDLERS[part.__class__](self, part)
             elif part.__class__ in _CONTENT:
+                # The official clients raise at the error and read no further.
                 self._losses.not_carried(part.type, "it came after an error")
             elif isinstance(part, Finish) and merged(self._usage, part.usage):
                 self._losses.not_carried("usage", _AFTER_ERROR)
@@ -142,6 +143,7 @@ class GeminiEncoder:
 
     def resume(self, before: PassthroughHistory) -> None:
         """Sources that were passed on are not written again, and counts are replaced."""
+        # They stand in the last frame; those that passed through were in the upstream's own.
         self._sources.clear()
         self._tool_use_tokens = 0
 
@@ -158,6 +160,8 @@ class GeminiEncoder:
     def _delta(self, item: _QueuedItem, delta: str) -> None:
         item.received += len(delta)
         if item is self._queue[0]:
+            # Its turn: the delta goes out as it is. Others are read from the fold when theirs
+            # comes.
             item.written = item.received
             self._writer.text(item.kind, delta)
 
@@ -175,6 +179,7 @@ class GeminiEncoder:
         while self._queue and self._state is _GeminiEncoderState.WRITING:
             item = self._queue[0]
             if item.received > item.written:
+                # Up to what was fed, since the fold may be ahead of the encoder.
                 text = self._text_of(item)[item.written : item.received]
                 item.written = item.received
                 self._writer.text(item.kind, text)
@@ -183,6 +188,7 @@ class GeminiEncoder:
             self._queue.popleft()
             for part in item.final_parts:
                 if item.received and isinstance(part, wire.GeminiPart):
+                    # The signature signs the text before it; without text, it is a part by itself.
                     self._writer.signature(part)
                 else:
                     self._writer.part(part)
@@ -217,6 +223,7 @@ class GeminiEncoder:
 
     def _on_finish(self, part: Finish) -> None:
         usage = merged(self._usage, part.usage)
+        # Only the finish tells whether a limit cut the call.
         self._resolve_unusable_calls(part)
         if self._state is _GeminiEncoderState.FAILED:
             if usage:
@@ -242,6 +249,8 @@ class GeminiEncoder:
     ) -> wire.GeminiCandidate:
         finish_reason = render_finish_reason(finish)
         message = extra.finish_message or extra.block_reason_message
+        # A pause of another dialect: the message says what `OTHER` does not. CONTINUATION has a
+        # token.
         if finish.reason == "pause" and finish_reason == "OTHER":
             message = _PAUSED
         positions = self._text_positions() if self._sources else {}
@@ -252,6 +261,7 @@ class GeminiEncoder:
             for source in self._sources
         ]
         return wire.GeminiCandidate(
+            # As the last frame of the API itself: one part, with an empty text.
             wire.GeminiContent([wire.GeminiPart(text="")], "model"),
             finish_reason,
             0,
@@ -269,6 +279,8 @@ class GeminiEncoder:
                 continue
             self._losses.not_carried("tool-call", error.message or "")
             if finish.reason != "length" or not item.truncated:
+                # Where the limit cut it, MAX_TOKENS says all. Otherwise a response without the call
+                # would look like an answer, so it is an error.
                 self._fail(error)
                 return
         self._write_ready()
@@ -310,6 +322,7 @@ class GeminiEncoder:
         part.
         """
         positions: dict[str | None, TextPosition] = {}
+        # Part indices and byte offsets count in what the client has joined, not in frames.
         part, base = -1, 0
         previous: ItemKind | None = None
         for item in self._written:
@@ -377,6 +390,7 @@ _HANDLERS: dict[type[Part], Callable[[GeminiEncoder, Any], None]] = {
 }
 
 
+# Starts and ends lose nothing; the params are in the tool-call.
 _CONTENT: frozenset[type[Part]] = frozenset(
     {TextDelta, ReasoningDelta, ToolCall, ToolResult, Source, File, Opaque}
 )
@@ -396,5 +410,6 @@ def body(response: Response, context: Context, findings: Findings) -> bytes:
     parts = response_to_parts(response)
     for part in parts:
         fold.feed(part)
+    # The same encoder with another writer: what a body says cannot differ from its stream.
     GeminiEncoder(context, fold, findings, writer).feed(parts)
     return writer.body

@@ -22,6 +22,8 @@ from weft.dialects.error_classes import (
 from weft.dialects.gemini import wire
 from weft.parts import ErrorPart, Json
 
+# The names are those of google.rpc.Code, which has none for a request that is too long, for money
+# that ran out, or for a bad gateway: several classes share a name, and the details tell them apart.
 STATUS_NAMES: dict[ErrorClass, str] = {
     "bad-request": "INVALID_ARGUMENT",
     "context-too-long": "INVALID_ARGUMENT",
@@ -40,6 +42,7 @@ STATUS_NAMES: dict[ErrorClass, str] = {
     "overloaded": "UNAVAILABLE",
     "timeout": "DEADLINE_EXCEEDED",
 }
+# The HTTP status goes with the name in this API: RESOURCE_EXHAUSTED is 429, INTERNAL is 500.
 HTTP_STATUSES: dict[ErrorClass, int] = {
     "billing": 429,
     "bad-upstream-answer": 500,
@@ -62,6 +65,8 @@ class FieldViolation(msgspec.Struct, omit_defaults=True):
     description: str | None = None
 
 
+# One shape for all types, since only some of their fields are read: google.rpc.ErrorInfo (reason,
+# domain), RetryInfo (retryDelay), BadRequest (fieldViolations).
 class GeminiErrorDetail(msgspec.Struct, omit_defaults=True, rename="camel"):
     """A detail of any type; three types are read and written."""
 
@@ -83,6 +88,7 @@ def read_error(status: int | None, body: bytes, retry_after: str | None = None) 
     code = parsed.word or parsed.type or parsed.code
     extra = ErrorPartExtra(
         param=next(filter(None, fields), parsed.param),
+        # The header first. This API has the time to wait in a detail: "12s".
         retry_after=parse_retry_after(retry_after) or parse_retry_after(delay),
         request_id=parsed.request_id,
         details=parsed.details,
@@ -99,6 +105,7 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
         # what `status` cannot express: the reason, the field, the time to wait
         rendered = []
         reason, wait = CLASSES[error_class].code, extra.retry_after
+        # Only where the name is not enough to read the same class back.
         if reason is not None and classify(status, name) != error_class:
             info = GeminiErrorDetail(
                 TYPE_PREFIX + "ErrorInfo", reason=reason.upper(), domain="weft"
@@ -110,6 +117,8 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
                 GeminiErrorDetail(TYPE_PREFIX + "BadRequest", field_violations=violations)
             )
         if isinstance(wait, int | float):
+            # google.protobuf.Duration in JSON: seconds with at most nine digits of fraction, and an
+            # `s`.
             retry = GeminiErrorDetail(TYPE_PREFIX + "RetryInfo", retry_delay=f"{wait:.9g}s")
             rendered.append(retry)
         details = Raw(msgspec.json.encode(rendered)) if rendered else UNSET
@@ -119,6 +128,7 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
 def render_error(error: ErrorPart | Failure) -> wire.GeminiError:
     """The error of a stream. Its code is the HTTP status of the upstream, if there was one."""
     name, status = _status(error, class_of(error))
+    # The official client for Python raises by `code`: a server error or a client error.
     return wire.GeminiError(error.status or status, error.message, name)
 
 

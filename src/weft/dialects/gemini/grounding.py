@@ -52,6 +52,8 @@ class SourceCollector:
     def hold(
         self, grounding: wire.GroundingMetadata | None, citations: wire.CitationMetadata | None
     ) -> None:
+        # The last frame that has any replaces the earlier ones: they only grow.
+        # capture: grounding-that-grows
         self._grounding = grounding or self._grounding
         self._citations = citations or self._citations
 
@@ -65,6 +67,7 @@ class SourceCollector:
         # capture: grounding-that-grows, citations-before-the-end
         grounding = self._grounding or wire.GroundingMetadata()
         chunks = grounding.grounding_chunks or []
+        # A source that no segment refers to is a source of the whole answer.
         placed: set[int] = set()
         for support in grounding.grounding_supports or ():
             text_range = self._locate(support.segment or wire.Segment())
@@ -76,17 +79,20 @@ class SourceCollector:
             if index not in placed:
                 self._add_chunk(raw, _NO_RANGE, out)
         citations = self._citations or wire.CitationMetadata()
+        # capture: citations, citations-before-the-end
         for raw in citations.citation_sources or citations.citations or ():
             citation = self._salvage.item(raw, wire.GeminiCitation)
             text_range = self._locate(wire.Segment(None, citation.start_index, citation.end_index))
             source = wire.GroundingSource(citation.uri, title=citation.title)
             self._add_source("url", source, raw, text_range, out)
         self._grounding = self._citations = None
+        # The text goes on, so its bytes are out of date.
         self._bytes.clear()
         return out
 
     def _add_chunk(self, raw: Raw, text_range: TextRange, out: list[Part]) -> None:
         chunk = self._salvage.item(raw, wire.GroundingChunk)
+        # A chunk has one of them.
         source = chunk.web or chunk.maps or chunk.image or chunk.retrieved_context
         kind: SourceKind = "document" if source is chunk.retrieved_context else "url"
         self._add_source(kind, source or wire.GroundingSource(), raw, text_range, out)
@@ -100,6 +106,8 @@ class SourceCollector:
         out: list[Part],
     ) -> None:
         url = source.uri or source.source_uri
+        # The same page may support several ranges; the same range with the same page is a
+        # repetition, as metadata comes anew with each frame.
         key = (url or bytes(raw).decode("utf-8", "replace"), text_range)
         if key in self._emitted:
             return
@@ -132,8 +140,11 @@ class SourceCollector:
             return _NO_RANGE
         start, cited = segment.start_index or 0, segment.text
         if not cited:
+            # Citations have no copy of the text.
             return self._from_bytes(next(reversed(self._texts)), start, end) or _NO_RANGE
         for text in reversed(self._texts):
+            # The newest first: metadata mostly comes with the text that it is about. Offsets may be
+            # right by chance, so the copy has to match.
             text_range = self._from_bytes(text, start, end)
             if (
                 text_range is not None
@@ -142,6 +153,8 @@ class SourceCollector:
                 return text_range
         for text, buffer in reversed(self._texts.items()):
             if buffer.text.count(cited) == 1:
+                # Offsets of another part of the response, or of all its text. The copy alone
+                # decides, if it is unambiguous.
                 start = buffer.text.index(cited)
                 return text, start, start + len(cited)
         return _NO_RANGE
@@ -153,6 +166,7 @@ class SourceCollector:
             self._bytes[text] = data = self._texts[text].text.encode()
         if not 0 <= start <= end <= len(data):
             return None
+        # Canonical ranges count code points, as those of OpenAI do.
         first = len(data[:start].decode("utf-8", "ignore"))
         return text, first, first + len(data[start:end].decode("utf-8", "ignore"))
 
@@ -164,6 +178,7 @@ def render_grounding(
     numbers: dict[bytes, int] = {}
     supports: list[wire.GroundingSupport] = []
     for source, segment in cited:
+        # A dict keeps the order: its keys are the list of chunks, and each page stands there once.
         number = numbers.setdefault(_render_chunk(source), len(numbers))
         if segment is not None:
             supports.append(wire.GroundingSupport(segment, [number]))
@@ -196,4 +211,5 @@ def render_segment(source: Source, text: str, part: int, base: int) -> wire.Segm
         return None
     before, cited = text[: source.start].encode(), text[source.start : source.end]
     start = base + len(before)
+    # Zeros are left out on this wire, as protobuf's JSON does with default values.
     return wire.Segment(part or None, start or None, start + len(cited.encode()), cited)

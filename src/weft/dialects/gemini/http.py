@@ -12,6 +12,7 @@ class _GeminiModel(msgspec.Struct, rename="camel"):
 
 
 def _path(model: str, stream: bool) -> str:
+    # Without `alt=sse` the same method answers with one JSON array, delivered piecemeal.
     verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/v1beta/models/{model}:{verb}"
 
@@ -20,6 +21,7 @@ HTTP = HttpApi(
     path=_path,
     base="before /v1beta",
     tails=("/v1beta", "/v1beta/models"),
+    # The API also takes it as the parameter `key` of the URL, and URLs end up in access logs.
     key=("x-goog-api-key", ""),
     prefixes=("/v1beta",),
     models=ModelListing(

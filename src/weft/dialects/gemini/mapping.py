@@ -12,6 +12,7 @@ from weft.parts import ErrorPart, Finish, FinishReason, Json, Usage
 STOP, UNSPECIFIED = "STOP", "FINISH_REASON_UNSPECIFIED"
 
 FINISH_REASONS: dict[str, FinishReason] = {
+    # STOP also stands for a matched stop sequence, which is not named, and for calls.
     STOP: "stop",
     "MAX_TOKENS": "length",
     "SAFETY": "content-filter",
@@ -23,6 +24,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "IMAGE_SAFETY": "content-filter",
     "IMAGE_PROHIBITED_CONTENT": "content-filter",
     "IMAGE_RECITATION": "content-filter",
+    # A turn that failed. Mapped to stop, as some gateways do, it would hide that no tool ran.
     "MALFORMED_FUNCTION_CALL": "error",  # capture: malformed-function-call
     "MALFORMED_RESPONSE": "error",
     "UNEXPECTED_TOOL_CALL": "error",
@@ -32,6 +34,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
 }
 """Canonical finish reasons by finishReason. One that is not here is `other`."""
 
+# The model wrote something that the host could not parse; another sample may parse.
 RETRYABLE_REASONS = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
 """Error reasons after which a retry may succeed."""
 
@@ -44,6 +47,7 @@ _FINISH_WORDS: dict[FinishReason, str] = {
     "other": "OTHER",
 }
 
+# Those that the vendor's own SDK retries.
 _RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)")
 
@@ -55,6 +59,8 @@ def parse_finish_reason(word: str) -> FinishReason:
 def render_finish_reason(finish: Finish) -> str:
     """The finishReason that the response came with, if it has one; else the nearest."""
     raw = finish.raw_reason or ""
+    # Only if it still says the same: the raw reason may be another dialect's word, or the canonical
+    # reason may have changed on the way (STOP with calls).
     if FINISH_REASONS.get(raw) == finish.reason:
         return raw
     return _FINISH_WORDS.get(finish.reason, "OTHER")
@@ -67,6 +73,7 @@ def parse_usage(usage: wire.UsageMetadata) -> Usage | None:
     """Returns None if no count is known."""
     if usage == wire.UsageMetadata():
         return None
+    # Tokens that tools put into the prompt are counted apart here, and thoughts as well.
     # capture: usage-for-tools
     input_tokens = _sum(usage.prompt_token_count, usage.tool_use_prompt_token_count)
     output_tokens = _sum(usage.candidates_token_count, usage.thoughts_token_count)
@@ -85,6 +92,7 @@ def parse_usage(usage: wire.UsageMetadata) -> Usage | None:
 def render_usage(usage: Usage) -> wire.UsageMetadata:
     """`candidatesTokenCount` excludes thoughts, and the total is the sum of the counts."""
     prompt, output, thoughts = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
+    # Not below zero: some hosts of other dialects count reasoning outside the output.
     candidates = None if output is None else max(output - (thoughts or 0), 0)
     total = usage.total_tokens
     if prompt is not None and candidates is not None:
@@ -119,6 +127,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 def parse_error(error: wire.GeminiError) -> ErrorPart:
+    # `code` is the HTTP status; a proxy may put a code of its own there.
     code = error.code if error.code is not None and 400 <= error.code <= 599 else None
     status = wire.ERROR_STATUSES.get(error.status or "") if code is None else code
     extra: Json = UNSET
@@ -134,16 +143,13 @@ def parse_error(error: wire.GeminiError) -> ErrorPart:
     )
 
 
-def is_error_status(word: str | None) -> bool:
-    """Whether this is a value of `error.status`, which no other API has."""
-    return word in wire.ERROR_STATUSES
-
-
 # Time
 
 
 def parse_time(time: str) -> int | None:
     """Returns the Unix seconds of a time in UTC; None if it is not one."""
+    # createTime is RFC 3339 with up to nine digits of a second, always in UTC ("Z").
+    # capture: arguments-value-by-value
     match = _TIME.match(time)
     try:
         return calendar.timegm(tuple(map(int, match.groups()))) if match else None
@@ -153,6 +159,7 @@ def parse_time(time: str) -> int | None:
 
 def render_time(created: int) -> str:
     """Returns the time in UTC; datetime is not available in this layer. Years 1970 to 9999."""
+    # Howard Hinnant's `civil_from_days`: years that begin in March put the leap day last.
     days, seconds = divmod(created, 86400)
     days += 719468  # from the first of March of the year 0, so that a leap day is the last
     era, day = divmod(days, 146097)

@@ -14,6 +14,8 @@ class GeminiQuirks(Quirks):
     the host would reject it.
     """
 
+    # `thinkingLevel` and `thinkingBudget` exclude each other; models before Gemini 3 know only
+    # budgets.
     thinking: Literal["level", "budget"] = "level"
     """Whether `thinkingLevel` is sent or, for older models, `thinkingBudget`."""
 
@@ -35,6 +37,7 @@ class GeminiQuirks(Quirks):
     result_media: bool = True
     """Accepts images and files inside a functionResponse. Else they are sent behind it."""
 
+    # From Gemini 3 on, a thinking model refuses a call of an earlier turn without its signature.
     signed_calls: bool = True
     """Rejects calls of earlier turns without a signature. The first call of each step that another
     model made is sent with the mark that it accepts instead."""

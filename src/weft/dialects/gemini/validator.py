@@ -1,4 +1,4 @@
-"""Checks a generateContent stream against the rules in `validation/rules.py`.
+"""Checks a generateContent stream against the rules in `rules.toml`.
 
 Every frame repeats the metadata of the response and adds to one or more candidates, which are
 checked separately (see `validation/state.py`).
@@ -15,6 +15,7 @@ from weft.findings import Findings
 from weft.sse import DONE, Frame
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
+# API reference, UsageMetadata: the total is the sum of these. Cached tokens are part of the prompt.
 _SUMMED_COUNTS = (
     "promptTokenCount",
     "toolUsePromptTokenCount",
@@ -22,6 +23,9 @@ _SUMMED_COUNTS = (
     "thoughtsTokenCount",
 )
 _COUNTS = (*_SUMMED_COUNTS, "cachedContentTokenCount", "totalTokenCount")
+
+_OPEN, _BLOCKED, _FAILED, _OVER = "open", "blocked", "failed", "over"
+"""What is known about the end of a response."""
 
 
 class GeminiValidator:
@@ -45,6 +49,7 @@ class GeminiValidator:
             line = f"event: {frame.event}" if frame.event else f"id: {frame.id}"
             self._report_once("extra-line", None, f"a line {line!r}; expected only data:")
         responses = elements(event) if isinstance(event, list) else [event]
+        # An error body may be in an array of one.
         # capture: error-body-in-a-list
         is_error = len(responses) == 1 and "error" in fields(responses[0])
         if isinstance(event, list) and not is_error:
@@ -72,6 +77,7 @@ class GeminiValidator:
     def _check_response(self, response: JsonObject) -> None:
         if self._end_state == _FAILED:
             self._report("after-error", "a frame after an error; expected the end of the stream")
+        # Only keys of the API's own objects: those of arguments and results are the user's.
         keys = list(response)
         for candidate in map(fields, elements(response.get("candidates"))):
             keys += candidate
@@ -125,6 +131,7 @@ class GeminiValidator:
                 detail = f"{key} is {shown(usage[key])}; expected an integer"
                 self._report("usage-shape", detail)
             elif value is not None:
+                # Counts are running totals, and a count that is left out keeps its value.
                 before = self._counts.get(key, 0)
                 if value < before:
                     detail = f"{key} is {value} after {before}; expected no fewer"
@@ -135,6 +142,8 @@ class GeminiValidator:
             counts[key] for key in (_SUMMED_COUNTS[0], _SUMMED_COUNTS[2], _COUNTS[-1])
         )
         summed = sum(counts[key] or 0 for key in _SUMMED_COUNTS)
+        # Early frames may have the prompt's count alone: the sum is checked where both sides are
+        # known.
         if given is not None and made is not None and total is not None and total != summed:
             detail = f"totalTokenCount is {total}; expected {summed}, the sum of the counts"
             self._report("usage-total", detail)
@@ -149,6 +158,7 @@ class GeminiValidator:
         seen: set[int] = set()
         for one in elements(value):
             candidate = fields(one)
+            # Left out where it is 0.
             index = count(candidate.get("index", 0))
             if not isinstance(one, dict) or index is None:
                 detail = f"a candidate is {shown(one)}, its index {shown(candidate.get('index'))}"
@@ -163,9 +173,6 @@ class GeminiValidator:
                 )
             self._candidates[index or 0].feed(candidate)
 
-
-_OPEN, _BLOCKED, _FAILED, _OVER = "open", "blocked", "failed", "over"
-"""What is known about the end of a response."""
 
 _FIELDS: dict[str, Callable[[GeminiValidator, JsonValue], None]] = {
     "promptFeedback": GeminiValidator._check_feedback,

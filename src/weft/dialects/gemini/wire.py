@@ -20,6 +20,7 @@ CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
 """The canonical kinds of calls that the host executes."""
 CODE_NAME, SERVER_PREFIX = "code_execution", "server:"
 
+# google.rpc.Code, with the HTTP mapping that its definition documents.
 ERROR_STATUSES: dict[str, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -57,6 +58,7 @@ class GeminiObject(msgspec.Struct, rename="camel", omit_defaults=True):
     """The base of all shapes."""
 
 
+# Only some hosts stream arguments, and on request only (`streamFunctionCallArguments`).
 class PartialArg(GeminiObject):
     """One value of streamed arguments, with its JSON path."""
 
@@ -69,8 +71,10 @@ class PartialArg(GeminiObject):
 
 
 class GeminiFunctionCall(GeminiObject):
+    # Older models send none; the name and the order are then all there is.
     id: str | None = None
     name: str | None = None
+    # Absent for a function without parameters. With `partialArgs` instead, an opener has neither.
     args: Json = UNSET
     partial_args: list[PartialArg] | None = None
     will_continue: bool | None = None
@@ -80,6 +84,7 @@ class GeminiFunctionResponse(GeminiObject):
     id: str | None = None
     name: str | None = None
     response: Json = UNSET
+    # Images and files of a result, in requests.
     parts: list[Raw] | None = None
 
 
@@ -96,6 +101,7 @@ class GeminiFileData(GeminiObject):
 
 
 class ExecutableCode(GeminiObject):
+    # Mostly absent: a result then belongs to the code before it.
     id: str | None = None
     language: str | None = None
     code: str | None = None
@@ -107,6 +113,8 @@ class CodeExecutionResult(GeminiObject):
     output: str | None = None
 
 
+# Tools that the host runs, shown only on request (`includeServerSideToolInvocations`). Clients must
+# send them back.
 class GeminiToolCall(GeminiObject):
     id: str | None = None
     tool_type: str | None = None
@@ -123,6 +131,7 @@ class GeminiPart(GeminiObject):
     """One payload, and fields about it."""
 
     text: str | None = None
+    # A summary for people, only with `includeThoughts`.
     thought: bool | None = None
     function_call: GeminiFunctionCall | None = None
     function_response: GeminiFunctionResponse | None = None
@@ -132,6 +141,7 @@ class GeminiPart(GeminiObject):
     code_execution_result: CodeExecutionResult | None = None
     tool_call: GeminiToolCall | None = None
     tool_response: GeminiToolResponse | None = None
+    # On any part; of parallel calls, only on the first. Base64, and opaque: it is never decoded.
     thought_signature: str | None = None
     media_resolution: Json = UNSET
 
@@ -235,6 +245,7 @@ class GeminiCandidate(GeminiObject):
     finish_reason: str | None = None
     index: int | None = None
     finish_message: str | None = None
+    # With CONTINUATION: the turn goes on in a request that has this token.
     continuation_token: str | None = None
     grounding_metadata: GroundingMetadata | None = None
     citation_metadata: CitationMetadata | None = None
@@ -242,8 +253,10 @@ class GeminiCandidate(GeminiObject):
 
 
 class UsageMetadata(GeminiObject):
+    # Includes the cached ones.
     prompt_token_count: int | None = None
     cached_content_token_count: int | None = None
+    # Excludes the thoughts.
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
     tool_use_prompt_token_count: int | None = None
@@ -269,8 +282,10 @@ class GenerateContentResponse(GeminiObject):
     usage_metadata: UsageMetadata | None = None
     prompt_feedback: PromptFeedback | None = None
     model_version: str | None = None
+    # The same in every frame of a response; the only thing that tells two of them apart.
     response_id: str | None = None
     create_time: str | None = None
+    # Raw, since it need not be an object.
     error: Json = UNSET
 
 
@@ -329,6 +344,8 @@ def array_elements(data: bytes) -> tuple[list[bytes], bool]:
         return [bytes(element) for element in _decode_list(data)], True
     except (ValueError, RecursionError):
         pass
+    # msgspec says that an array is damaged, but not what came before the damage; raw_decode reads
+    # one element at a time.
     text = data.decode("utf-8", "replace")
     elements: list[bytes] = []
     end = 1

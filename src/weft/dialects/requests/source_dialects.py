@@ -23,6 +23,7 @@ class SourceDialect(NamedTuple):
     known: tuple[str, ...] = ()
     """Fields that can be dropped with a warning. Any other is perhaps misspelled."""
 
+    # Elsewhere a new answer follows such a message, so that nothing is lost.
     has_prefill: bool = False
     """Whether the answer continues a last message of the assistant."""
 

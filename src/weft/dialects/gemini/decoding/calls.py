@@ -32,6 +32,7 @@ from weft.parts import (
     ToolResult,
 )
 
+# OUTCOME_FAILED and OUTCOME_DEADLINE_EXCEEDED remain, and whatever will be added.
 _SUCCESS = frozenset({None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED"})
 
 _json = msgspec.json.Encoder().encode
@@ -90,17 +91,22 @@ class GeminiCallDecoder:
         out: list[Part] = []
         streamed = self._open
         if call.name and not (streamed is not None and call.id and call.id == streamed.wire_id):
+            # A name opens a call. The follow-ups of a streamed one have neither name nor id; a host
+            # that repeats both on them means the call that is open.
             self._end(out)
             if not call.will_continue and not call.partial_args:
+                # A whole call may lack `args`: a function without parameters.
                 self._add_whole(call.id, call.name, _args_text(call.args), signature, out)
                 return out
             streamed = self._start(call.name, call.id, signature, out)
         elif streamed is None:
             self._nameless_call(call, signature, out)
             return out
+        # The end is a part without `willContinue`, mostly an empty `{}`.
         # capture: arguments-value-by-value
         streamed.signature = signature or streamed.signature
         whole = _args_text(call.args)
+        # `{}` is what `_args_text` makes of no arguments at all.
         streamed.whole_args = streamed.whole_args if whole == "{}" else whole
         for value in call.partial_args or ():
             target = out if streamed.pending is None else streamed.pending
@@ -113,6 +119,7 @@ class GeminiCallDecoder:
         """Ends the open call. Its arguments are complete only after a clean finish."""
         out: list[Part] = []
         if self._open is not None and not clean:
+            # A limit cut it. The values so far would close to valid JSON, and mean something else.
             # capture: arguments-value-by-value-cut-by-the-limit
             self._open.args.problem = "the response was truncated"
         self._end(out)
@@ -124,6 +131,8 @@ class GeminiCallDecoder:
         own_signature, origin = unwrap_signature(signature, self._origin)
         earlier = self._decoded.get(wire_id, ()) if wire_id else ()
         if wire_id and any(earlier_name == name for earlier_name, _ in earlier):
+            # A repetition is known only by its arguments: nothing goes out before they are
+            # complete.
             # capture: call-repeated-value-by-value
             self._open = streamed = _StreamedCall(wire_id, name, wire_id)
             streamed.pending = out = []
@@ -139,6 +148,7 @@ class GeminiCallDecoder:
             return
         target = out if streamed.pending is None else streamed.pending
         args = streamed.args
+        # With whole arguments and no values, the guard makes the one delta that is missing.
         if streamed.whole_args is None or not args.is_empty:
             streamed.add(args.finish(), target)
         invalid: Invalid | None = None
@@ -182,6 +192,8 @@ class GeminiCallDecoder:
         executed, kind = executed_kind is not None, executed_kind or "function"
         id = self._claim_id(wire_id, name)
         own, origin = unwrap_signature(signature, self._origin)
+        # The start has the signature, too: a wire without a field for it carries it in a reasoning
+        # before the call (see `envelope.py`).
         out += (
             ToolParamsStart(
                 id, name, kind, provider_executed=executed, signature=own, origin=origin
@@ -197,8 +209,11 @@ class GeminiCallDecoder:
     def _is_repetition(self, wire_id: str | None, name: str, params: str) -> bool:
         """Whether the same call came before; if not, it is remembered."""
         if not wire_id:
+            # Two equal calls may both be meant, and nothing tells a repetition from a second call.
             # capture: equal-calls-without-ids
             return False
+        # Several calls under one id are kept apart by name and arguments; only all three together
+        # mean a repetition.
         earlier = self._decoded.setdefault(wire_id, [])
         call = name, canonical(params) or params.encode()
         if call in earlier:
@@ -211,6 +226,7 @@ class GeminiCallDecoder:
     def _nameless_call(
         self, call: wire.GeminiFunctionCall, signature: str | None, out: list[Part]
     ) -> None:
+        # An end mark without its call: harmless, and not a call.
         if not (call.id or call.partial_args or not _is_null(call.args)):
             detail = "the end of a call that was not open"
             self._findings.once("end-without-start", "", detail)
@@ -247,6 +263,7 @@ class GeminiCallDecoder:
     # Results
 
     def code_result(self, result: wire.CodeExecutionResult, extra: Json) -> ToolResult:
+        # Without its id, which the part has; an encoder puts it back.
         content = Raw(_json(wire.CodeExecutionResult(None, result.outcome, result.output)))
         id, _ = self._close_call(result.id, wire.CODE_NAME)
         return ToolResult(id, content, is_error=result.outcome not in _SUCCESS, extra=extra)
@@ -271,6 +288,8 @@ class GeminiCallDecoder:
         response: by id, else the last one of that name without a result.
         """
         open_calls = self._without_result.get(name, {})
+        # Results of code come right behind it, mostly without ids: the last call without a result.
+        # capture: code-execution
         id = self._ids.get(wire_id) if wire_id else next(reversed(open_calls), None)
         if id is None:
             return wire_id or self._mint(), False

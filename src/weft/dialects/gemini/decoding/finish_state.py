@@ -38,6 +38,7 @@ class FinishState:
     @property
     def clean(self) -> bool:
         """Whether the response is complete."""
+        # Only STOP: behind any other reason, arguments that were streamed may be cut.
         return self.reason is not None and parse_finish_reason(self.reason) == "stop"
 
     def error(self) -> ErrorPart | None:
@@ -53,6 +54,7 @@ class FinishState:
         reason: FinishReason = "content-filter"  # capture: prompt-blocked
         if self.reason is not None:
             reason = parse_finish_reason(self.reason)
+        # Only STOP is promoted: a limit that was reached in the middle of calls stays a limit.
         if reason == "stop" and called:
             reason = "tool-calls"
         extra = self._extra
@@ -66,6 +68,8 @@ class FinishState:
 
     def add_usage(self, usage: wire.UsageMetadata) -> None:
         """Counts are cumulative: the later value of each field wins, nothing is added up."""
+        # Field by field: early frames may hold a traffic type and no counts, and erase nothing.
+        # capture: arguments-value-by-value
         total = self._usage
         if usage.prompt_token_count is not None:
             total.prompt_token_count = usage.prompt_token_count
@@ -81,12 +85,16 @@ class FinishState:
             total.total_token_count = usage.total_token_count
 
     def add_feedback(self, feedback: wire.PromptFeedback) -> None:
+        # Feedback without a block reason only has safety ratings.
+        # capture: prompt-blocked
         if feedback.block_reason:
             self._block_reason = self._block_reason or feedback.block_reason
             self._extra.block_reason_message = feedback.block_reason_message
 
     def add_candidate(self, candidate: wire.GeminiCandidate) -> None:
         extra = self._extra
+        # Kept for encoders of this dialect: there is no canonical field for any of it.
+        # capture: malformed-function-call, continuation
         extra.finish_message = candidate.finish_message or extra.finish_message
         extra.continuation_token = candidate.continuation_token or extra.continuation_token
         if isinstance(candidate.url_context_metadata, Raw):

@@ -10,6 +10,8 @@ from weft.partial_json import escape
 JsonPath = tuple[str | int, ...]
 
 _STEP = re.compile(
+    # The steps of RFC 9535 that name one value: `.name`, `[0]`, `['name']`, `["name"]`. No array
+    # has an index of more than nine digits.
     r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d{1,9})\]"
     r"|\['(?P<single>(?:[^'\\]|\\.)*)'\]|\[\"(?P<double>(?:[^\"\\]|\\.)*)\"\]"
 )
@@ -48,6 +50,8 @@ class _Container:
         """Returns the text before the value at this key or index; None if the value cannot be
         written any more, because text that was emitted cannot be changed.
         """
+        # An array grows by its next element; an object takes each key once. What came out of order
+        # cannot be put in between, since the text before it has left.
         fits = step not in self.keys if self.opener == "{" else step == len(self.keys)
         if not fits or isinstance(step, str) is not (self.opener == "{"):
             return None
@@ -79,6 +83,8 @@ class PartialArgsWriter:
             return ""
         text = self._scalar(value)
         if path == self._string and text is None:
+            # A string goes on, or ends with an empty piece.
+            # capture: arguments-value-by-value
             return self._string_text(path, value)
         if text is None and value.string_value is None:
             self.problem = f"no value at {value.json_path}"
@@ -94,15 +100,18 @@ class PartialArgsWriter:
         if self.problem is not None:
             return ""
         if not self._stack:
+            # A call that was opened and closed without any value has no arguments.
             return "{}"
         return self._close_string() + self._close(0)
 
     def _string_text(self, path: JsonPath, value: wire.PartialArg) -> str:
+        # The quote is left open while more of the string is announced.
         self._string = path if value.will_continue else None
         return escape(value.string_value or "") + ("" if value.will_continue else '"')
 
     @staticmethod
     def _scalar(value: wire.PartialArg) -> str | None:
+        # The digits as they came: a float would change large integers.
         if isinstance(value.number_value, Raw):
             return bytes(value.number_value).decode()
         if value.bool_value is not None:
@@ -142,6 +151,7 @@ class PartialArgsWriter:
         return "".join(text)
 
     def _enter(self, first: str | int, step: str | int | None) -> str:
+        # A container is known only by the first step into it.
         opener = "{" if isinstance(first, str) else "["
         self._stack.append(_Container(opener, step))
         return opener

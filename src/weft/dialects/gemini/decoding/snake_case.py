@@ -15,6 +15,7 @@ def to_camel_case(data: bytes) -> bytes | None:
     """
     # capture: names-in-snake-case
     try:
+        # As lenient as `Salvage`: control characters in strings, bytes that are no UTF-8.
         value = json.loads(data.decode("utf-8", "replace"), strict=False)
         renamed = _rename(value, wire.GenerateContentResponse)
         return None if renamed == value else json.dumps(renamed).encode()
@@ -28,6 +29,8 @@ def _rename(value: object, shape: object) -> object:
             return [_rename(element, get_args(option)[0]) for element in value]
         is_object = isinstance(option, type) and issubclass(option, wire.GeminiObject)
         if is_object and isinstance(value, dict):
+            # A field whose type is raw (arguments, results, schemas) has no shape: what is below it
+            # belongs to the user, whatever its keys look like.
             fields = msgspec.structs.fields(option)
             names = {field.name: field.encode_name for field in fields}
             types = {field.encode_name: field.type for field in fields}

@@ -38,6 +38,8 @@ class GeminiLossReporter:
         self._findings = findings
         self.same_dialect = dialect == wire.NAME
         """Whether the response came from this dialect, so that each `extra` is ours."""
+        # A signature is valid where it was made. `origin` names the upstream, where several speak
+        # this API.
         self._origins = {wire.NAME, context.origin or wire.NAME}
         self.model: str | None = None
         self.reasoning: dict[str, ReasoningStart | ReasoningItem] = {}
@@ -54,6 +56,7 @@ class GeminiLossReporter:
             return end.signature
         foreign = end.signature
         if isinstance(end, ReasoningEnd | ReasoningItem):
+            # Clients send `thoughtSignature` back as it is, so it can carry another origin's state.
             envelope = wrap_reasoning(end, self.model, self.reasoning[end.id])
             if envelope is not None:
                 return to_base64(envelope)
@@ -78,6 +81,8 @@ class GeminiLossReporter:
             if args is None:
                 truncated = call.invalid == "stream-failed"
                 why = "the stream ended inside it" if truncated else "its arguments are no object"
+                # `args` must be an object, and a call that is left out would look like an answer
+                # without one.
                 message = f"the call of {call.name!r} is not usable: {why}"
                 return wire.GeminiError(500, message, "INTERNAL")
             part = wire.GeminiPart(function_call=wire.GeminiFunctionCall(call.id, call.name, args))
@@ -93,6 +98,7 @@ class GeminiLossReporter:
     def result(self, result: ToolResult) -> wire.GeminiPart | None:
         call = self._calls.get(result.id)
         if call is None or result.preliminary:
+            # Clients match a result to its call, and there is no part for preliminary ones.
             preliminary = result.preliminary
             why = "preliminary results are not sent" if preliminary else "its call was not written"
             self.not_carried(result.type, why)
@@ -100,6 +106,8 @@ class GeminiLossReporter:
         part = wire.GeminiPart(thought_signature=self._own_signature(result.extra))
         if not call.provider_executed:
             key = "error" if result.is_error else "output"
+            # `response` must be an object; `output` and `error` are the keys that the API
+            # documents.
             response = _as_object(bytes(result.result).decode()) or Raw(_json({key: result.result}))
             part.function_response = wire.GeminiFunctionResponse(call.id, call.name, response)
         elif call.kind != wire.CODE_KIND:
@@ -119,6 +127,7 @@ class GeminiLossReporter:
         if file.data is not None:
             part.inline_data = wire.GeminiBlob(file.media_type, file.data)
         elif file.reference is not None and ":" in file.reference:
+            # `fileUri` is a URI. An id of another vendor's file store has no scheme.
             part.file_data = wire.GeminiFileData(file.media_type, file.reference)
         else:
             self.not_carried(file.type, "it has neither data nor a URI")
@@ -166,6 +175,8 @@ def call_args(call: ToolCall) -> Raw | None:
 
 def _as_object(text: str) -> Raw | None:
     try:
+        # For its check only: the bytes go out as they came, with their number formats and key
+        # order.
         _decode_object(text)
         return Raw(text.encode())
     except ValueError:

@@ -11,8 +11,11 @@ from weft.sse import Event
 
 WrittenPart = wire.GeminiPart | Raw
 
+# Frames of a response differ only in their text or part. The rest is encoded once, in `start`.
 _FRAME_PREFIX = b'{"candidates":[{"content":{"parts":['
 _EMPTY_PART = b'{"text":""}'
+# U+0085, U+2028 and U+2029: JSON may hold them as they are (RFC 8259 §7), and str.splitlines, with
+# which Python clients read lines, cuts at each.
 _LINE_BREAKS = (
     (b"\xc2\x85", b"\\u0085"),
     (b"\xe2\x80\xa8", b"\\u2028"),
@@ -81,6 +84,7 @@ class FrameWriter:
         self.out.append(Event("", to_one_line(wire.error_body(error))))
 
 
+# In a body, consecutive deltas are one part, as a client joins them from a stream.
 class GeminiBodyWriter(FrameWriter):
     """Collects the response in one piece. A signature is on the text that it signs."""
 
@@ -98,6 +102,7 @@ class GeminiBodyWriter(FrameWriter):
         if (
             isinstance(last, wire.GeminiPart)
             and last.text is not None
+            # Signed text is closed: more of it would be unsigned text in a signed part.
             and not last.thought_signature
             and (last.thought is True) == is_reasoning
         ):

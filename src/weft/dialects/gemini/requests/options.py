@@ -30,6 +30,7 @@ _CONFIG = "generationConfig"
 _THINKING = "generationConfig.thinkingConfig"
 
 OPTIONS: tuple[GeminiOption, ...] = (
+    # What both have; the paths name the field in messages about a client's body.
     GeminiOption("tool_choice", "toolConfig.functionCallingConfig"),
     GeminiOption("sampling.temperature", f"{_CONFIG}.temperature"),
     GeminiOption("sampling.top_p", f"{_CONFIG}.topP"),
@@ -49,6 +50,7 @@ OPTIONS: tuple[GeminiOption, ...] = (
         "max_output_tokens",
         f"{_CONFIG}.maxOutputTokens",
         lambda request: request.max_output_tokens == 0,
+        # Anthropic takes 0, to warm up a cache without an answer.
         "must be at least 1",
     ),
     GeminiOption(

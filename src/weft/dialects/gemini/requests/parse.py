@@ -29,6 +29,7 @@ from weft.request import (
     Sampling,
 )
 
+# The API has `user` and `model`; results had the role `function` in its older versions.
 _ROLES: dict[str, Role] = {"user": "user", "model": "assistant", "function": "tool", "tool": "tool"}
 _EFFORTS: dict[str, Effort] = {
     "MINIMAL": "minimal",
@@ -46,6 +47,7 @@ def parse(body: bytes, context: Context) -> Parsed:
     try:
         return _parse(body, context)
     except RecursionError:
+        # From any depth of the parser: the body is at fault, and a client is told so with a 400.
         raise BadRequest("", "nested too deeply") from None
 
 
@@ -69,9 +71,11 @@ def _parse(body: bytes, context: Context) -> Parsed:
         choices=config.candidate_count or 1,
         stream=bool(source.stream),
     )
+    # The default, written out: kept as an unknown field, it would be refused for other dialects.
     if bytes(extra.get(_MODALITIES, b"")).upper() == b'["TEXT"]':
-        del extra[_MODALITIES]  # the default
+        del extra[_MODALITIES]
     request = msgspec.structs.replace(request, extra=collect(extra))
+    # A passthrough looks fields up by their names in camelCase.
     body = schema.with_camel_case_keys(body)
     return Parsed(with_source(request, body, source_messages), paths)
 
@@ -96,12 +100,14 @@ def _parse_messages(
         role = _ROLES.get(content.role or "user")
         paths.add(canonical, path)
         if role is None:
+            # Passed on where it came from, for a role that is newer than Weft; refused elsewhere.
             paths.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
         parts = parser.parse(content.parts, path, canonical)
         messages.append(Message(role, parts, extra=collect(unknown)))
+        # Bytes with an envelope are never sent on: an upstream would take it for a signature.
         sources.append(None if parser.foreign_signature else raw)
     return messages, sources
 
@@ -109,7 +115,9 @@ def _parse_messages(
 def _parse_sampling(config: schema.GenerationConfig) -> Sampling:
     top_k = config.top_k
     if top_k is not None and not top_k.is_integer():
+        # The SDK has a float here; what the API takes is an integer.
         raise BadRequest(f"{_CONFIG}.topK", "expected an integer")
+    # `responseLogprobs` turns them on, `logprobs` says how many: alone it is refused by the API.
     logprobs = config.logprobs
     if config.response_logprobs and logprobs is None:
         logprobs = 0
@@ -133,6 +141,7 @@ def _parse_output(
     full = schema.non_null(config.response_json_schema)
     mime_type = config.response_mime_type
     if mime_type not in (None, "text/plain", schema.JSON_TYPE):  # such as text/x.enum
+        # An enumeration has no canonical format: all three fields stay together, as they came.
         extra[f"{_CONFIG}.responseMimeType"] = Raw(_json(mime_type))
         if subset is not None:
             extra[f"{_CONFIG}.responseSchema"] = subset
@@ -167,5 +176,6 @@ def _parse_reasoning(
     summary = None
     if config.include_thoughts is not None:
         summary = "auto" if config.include_thoughts else "none"
+    # -1 lets the model decide, 0 disables thinking.
     adaptive = budget == -1
     return ReasoningOptions(effort, None if adaptive else budget, adaptive, summary)

@@ -41,6 +41,7 @@ _DETAILS = {
     "MEDIA_RESOLUTION_HIGH": "high",
     "MEDIA_RESOLUTION_ULTRA_HIGH": "original",
 }
+# `gs://…` and `https://…/v1beta/files/…`.
 _PRIVATE_URI = re.compile(r"(?!https?://)|https?://[^/]+/v\d\w*/files/")
 """URIs that only the host can open: its own file store, or a bucket."""
 
@@ -66,6 +67,8 @@ class PartParser:
         for index, raw in enumerate(parts or ()):
             part_path = f"{path}.parts[{index}]"
             for content in self._parse_part(raw, part_path):
+                # Our encoder writes a signature behind the text that it signs, in a part of its
+                # own. The text in front of it belongs to the same reasoning.
                 empty = isinstance(content, ReasoningContent) and not content.text
                 if empty and self.foreign_signature:
                     text = _pop_unsigned_reasoning(contents)
@@ -88,6 +91,8 @@ class PartParser:
                 payload = with_signature(payload, envelope)
             return [payload]
         reasoning = restore_reasoning(envelope, part.text or "" if part.thought else "", "summary")
+        # An envelope on a thought, or on an empty text, is that of a reasoning and nothing else. On
+        # other content it is that of a reasoning before it.
         if part.thought or part.text == "":
             return [reasoning]
         return [reasoning, self._parse_payload(Raw(_json(fields)), unsigned, unknown, path)]
@@ -99,6 +104,7 @@ class PartParser:
         kinds = [_PARSERS[type(payload)][0] for payload in payloads]
         kinds += ["text"] if part.text is not None else []
         if len(kinds) > 1:
+            # The API refuses it as well; which of them was meant is unknown.
             raise BadRequest(path, f"a part has one payload, not {' and '.join(kinds)}")
         if not kinds:
             others = [key for key in unknown if key not in _METADATA_KEYS]
@@ -126,6 +132,8 @@ class PartParser:
         if args is not None and not is_json_object(args):
             raise BadRequest(f"{path}.args", "expected an object")
         content = CallContent(
+            # A local id, not sent back: it only connects the call with its result inside this
+            # request.
             call.id or self._ids.local(schema.GENERATED_ID),
             call.name,
             "{}" if args is None else bytes(args).decode(),
@@ -160,6 +168,8 @@ class PartParser:
             # some have no canonical content: all are kept
             unknown |= {UNPARSED_RESULT_PARTS: Raw(_json(result.parts))}
         id = result.id
+        # By id, else by name and then order: two calls of one function without ids are answered in
+        # the order in which they were made.
         for call in self._open_calls:
             if call.name == result.name if id is None else call.id == id:
                 self._open_calls.remove(call)
@@ -256,6 +266,7 @@ def _parse_response(response: Raw) -> tuple[tuple[TextContent, ...], bool]:
     that is the only key; else the JSON of the whole object.
     """
     keys = fields_of(response)
+    # API reference, FunctionResponse: `output` for the result, `error` for why there is none.
     is_error = "error" in keys
     if set(keys) in ({"output"}, {"error"}):
         try:

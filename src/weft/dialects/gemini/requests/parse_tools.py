@@ -14,6 +14,7 @@ from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Tool, ToolChoice, ToolMode
 
+# VALIDATED is AUTO with arguments that follow their schemas, which is what strict tools have.
 _MODES: dict[str, ToolMode] = {
     "AUTO": "auto",
     "ANY": "required",
@@ -39,6 +40,8 @@ def parse_tools(entries: list[Raw], paths: SourcePaths) -> tuple[Tool, ...]:
         for number, server in enumerate(entry.mcp_servers or ()):
             server_path = f"{path}.mcpServers[{number}]"
             found.append((server_path, _mcp_server(server, server_path)))
+        # A hosted tool is a key with its options, mostly `{}`: `{"googleSearch": {}}`. So each key
+        # that is not known is a tool, too, perhaps a newer one.
         for key, options in hosted.items():
             if bytes(options) != b"null":
                 found.append((f"{path}.{key}", _hosted_tool(key, options, f"{path}.{key}")))
@@ -52,6 +55,7 @@ def _function(raw: Raw, path: str) -> Tool:
     function, unknown = schema.parse_object(raw, schema.FunctionDeclaration, path)
     subset = schema.non_null(function.parameters)
     full = schema.non_null(function.parameters_json_schema)
+    # API reference, FunctionDeclaration: the two fields exclude each other.
     if subset is not None and full is not None:
         raise BadRequest(f"{path}.parameters", "not allowed together with parametersJsonSchema")
     parameters: Json = UNSET if full is None else full
@@ -67,6 +71,7 @@ def _function(raw: Raw, path: str) -> Tool:
 
 def _hosted_tool(key: str, options: Raw, path: str) -> Tool:
     """Options without a canonical field stay in `extra`, for renderers of other dialects."""
+    # The Python SDK's dumps have `google_search`.
     key = _SNAKE_CASE_HUMP.sub(lambda match: match[1].upper(), key)
     raw = Raw(_json({key: options}))
     kind = schema.HOSTED_TOOLS.get(key)
@@ -84,6 +89,7 @@ def _mcp_server(raw: Raw, path: str) -> Tool:
     if transport is None:
         raise BadRequest(f"{path}.{_TRANSPORT}", "is required")
     headers = dict(transport.headers or {})
+    # Of the headers, other dialects have a field only for the token.
     token = headers.pop("Authorization", None)
     if headers:
         unknown[f"{_TRANSPORT}.headers"] = Raw(_json(headers))
@@ -117,5 +123,6 @@ def parse_tool_choice(config: schema.ToolConfig | None, extra: dict[str, Raw]) -
     extra |= {f"{_CALLING_CONFIG}.{key}": value for key, value in unknown.items()}
     allowed = tuple(calling.allowed_function_names or ())
     if mode == "required" and len(allowed) == 1:
+        # ANY with one name is how this API forces one function.
         return ToolChoice(mode, allowed[0])
     return ToolChoice(mode, allowed=allowed)

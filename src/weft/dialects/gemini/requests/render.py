@@ -39,6 +39,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     body.generation_config = render_config(request, quirks_of(context), losses)
     parts = PartRenderer(context, losses, names)
     turns = paired_turns(request, losses)
+    # Only what leads the conversation is an instruction for all of it. A later one must not move to
+    # the top: it would hold for turns that came before it.
     first = leading_instructions(turns)
     body.contents = _render_alternating(move_instructions(turns[first:], losses), losses, parts)
     instruction = _render_instruction(turns[:first], losses, parts)
@@ -65,6 +67,7 @@ def _render_alternating(conversation: list[Turn], losses: Losses, parts: PartRen
             continue
         rendered.append(turn)
         if contents and contents[-1].role == role:
+            # A turn that was left out may bring two of one role together.
             contents[-1].parts = [*(contents[-1].parts or ()), *new]
         else:
             contents.append(schema.RequestContent(role, new))
@@ -80,6 +83,7 @@ def _render_instruction(turns: list[Turn], losses: Losses, parts: PartRenderer) 
             report_dropped_extras(turn.message.extra, turn.path, losses, NAME)
         for located in turn.contents:
             if isinstance(located.content, TextContent):
+                # One part for each text: joined, the boundaries between messages would be lost.
                 rendered += parts.render([located], "system")
             else:
                 losses.refused(located.path, f"{NAME} accepts only text as instructions")

@@ -36,6 +36,7 @@ from weft.request import (
     TextContent,
 )
 
+# `detail` of the OpenAI APIs; "auto" is the default, and left out.
 _RESOLUTIONS = {
     "low": "MEDIA_RESOLUTION_LOW",
     "high": "MEDIA_RESOLUTION_HIGH",
@@ -57,6 +58,7 @@ _MEDIA_TYPES = {
     "wav": "audio/wav",
     "webp": "image/webp",
 }
+# `%PDF-`, as the first five bytes of every PDF are in base64.
 _PDF_BASE64 = "JVBERi"
 _PLAIN_TEXT = "text/plain"
 ROLES = {"user": "user", "assistant": "model"}
@@ -85,6 +87,7 @@ class PartRenderer:
 
     def render(self, contents: list[LocatedContent], role: str) -> list[Raw]:
         """Returns the parts of one message. A message of the model is one step."""
+        # Once for each step: parallel calls share the signature of the first one.
         self._needs_mark = role == "assistant" and not self.native and self._quirks.signed_calls
         parts = [part for located in contents for part in self._render_content(located, role)]
         if self._quirks.result_media:
@@ -114,6 +117,8 @@ class PartRenderer:
             case ResultContent():
                 part = self._function_response(path, content, role)
             case OpaqueContent(origin=origin) if origin in self._origins:
+                # A part of this API that has no canonical form, in a conversation that went through
+                # another dialect: byte for byte.
                 part = content.raw
             case _:
                 ours = role == "assistant"
@@ -156,6 +161,7 @@ class PartRenderer:
         self._drop_cache(content, path)
         media_type = file_type(content)
         if media_type == _PLAIN_TEXT and content.data is not None:
+            # Other APIs have documents of plain text; here they are text.
             text = text_of_file(content)
             if text is None:
                 self._losses.refused(path, "text/plain data is not valid UTF-8")
@@ -201,6 +207,7 @@ class PartRenderer:
         if accepted and content.encrypted is None and content.signature is not None:
             part = wire.GeminiPart(content.text, thought=True, thought_signature=content.signature)
             return self._encode(part, content.extra, path)
+        # The reasoning that was signed is gone, so its call counts as one that another model made.
         self._needs_mark = self._quirks.signed_calls
         foreign = content.origin is not None and not accepted
         whose = f"of {content.origin}" if foreign else "without a signature"
@@ -209,6 +216,7 @@ class PartRenderer:
 
     def _function_call(self, path: str, content: CallContent) -> Raw | None:
         if content.provider_executed:
+            # There is no part for a hosted tool of another upstream.
             self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
             return None
         if content.kind not in ("function", "custom"):
@@ -221,6 +229,7 @@ class PartRenderer:
         args = arguments_object(content, path, self._losses)
         call = wire.GeminiFunctionCall(_sent_id(content.id), name, args)
         signature = self._call_signature(path, content)
+        # Documented for the first call of a step only.
         self._needs_mark = False
         part = wire.GeminiPart(function_call=call, thought_signature=signature)
         return self._encode(part, content.extra, path)
@@ -243,10 +252,13 @@ class PartRenderer:
 
     def _function_response(self, path: str, content: ResultContent, role: str) -> Raw | None:
         if role == "assistant":
+            # Results of client tools come from the user. One in an assistant turn is of a hosted
+            # tool.
             self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
         self._drop_cache(content, path)
         name = self._call_names.get(content.id)
+        # The call is not in this request, but the API requires its name.
         if name is None:
             name = self._names.rename_chosen(content.name or content.id, f"{path}.name")
         parts: list[Raw] = []
@@ -276,6 +288,8 @@ class PartRenderer:
             self._losses.adapted(f"{path}.content", "its texts are joined")
         joined = "\n".join(texts)
         as_is = Raw(joined.encode())
+        # An object goes out as it is. A failed one needs the key `error`, or the failure would be
+        # lost.
         if is_json_object(joined) and (not content.is_error or "error" in fields_of(as_is)):
             return as_is
         return Raw(_json({"error" if content.is_error else "output": joined}))
@@ -317,6 +331,7 @@ def move_instructions(conversation: list[Turn], losses: Losses) -> list[Turn]:
             moved += instructions_as_user(turn, losses)
             continue
         if turn.role == "user" and moved:
+            # Behind the results: the API requires those directly after their calls.
             turn = turn._replace(contents=after_results(turn.contents, moved))
             moved = []
         out.append(turn)
@@ -324,6 +339,7 @@ def move_instructions(conversation: list[Turn], losses: Losses) -> list[Turn]:
 
 
 def _sent_id(id: str) -> str | None:
+    # An id that Weft made up would be new to the host.
     return None if schema.is_generated_id(id) else id
 
 

@@ -11,6 +11,8 @@ from weft.dialects.requests.reasoning import effort_for_budget
 from weft.dialects.requests.unknown_fields import report_dropped_extras
 from weft.request import Effort, ReasoningOptions, Request
 
+# Thinking cannot be disabled by a level, and there is none above HIGH: the nearest is sent, with a
+# warning.
 _LEVELS: dict[Effort, schema.ThinkingLevel] = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
@@ -20,6 +22,8 @@ _LEVELS: dict[Effort, schema.ThinkingLevel] = {
     "xhigh": "HIGH",
     "max": "HIGH",
 }
+# `effort_for_budget` reads each of them back as the same effort. Higher efforts take the model's
+# maximum.
 _BUDGETS: dict[Effort, int] = {
     "none": 0,
     "minimal": 512,
@@ -47,6 +51,7 @@ def render_config(
     if output.kind == "text":
         return None if config == schema.GenerationConfig() else config
     if request.tools and not quirks.schema_with_tools:
+        # Older models refuse the pair; which of the two matters more is for the client to decide.
         losses.refused("output", "this model does not accept tools together with JSON output")
     for key, value in (("name", output.name), ("description", output.description)):
         if value is not None:
@@ -78,6 +83,7 @@ def common_config(
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
         response_logprobs=None if sampling.logprobs is None else True,
+        # 0 alternatives is the chosen token alone, which responseLogprobs gives by itself.
         logprobs=sampling.logprobs or None,
     )
     if output.kind == "json-schema":
@@ -109,6 +115,7 @@ def _render_thinking(
         losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
     effort, budget = options.effort, options.budget_tokens
     if quirks.thinking == "budget":
+        # Level and budget exclude each other.
         config.thinking_level = None
         config.thinking_budget = _budget(options, quirks, losses)
         return None if config == schema.ThinkingConfig() else config

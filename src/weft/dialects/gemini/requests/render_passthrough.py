@@ -54,6 +54,8 @@ _json = msgspec.json.Encoder().encode
 
 def render_native(request: Request, context: Context, losses: Losses) -> Rendered:
     """Returns the body of a request that came in this dialect."""
+    # Losses tell whether a quirk of the host changed something: then its bytes cannot be sent as
+    # they came.
     losses_before = len(losses.found)
     quirks, names = quirks_of(context), tool_names(request, losses)
     tools = _NativeToolRenderer(request, context, losses, names)
@@ -75,6 +77,8 @@ def render_native(request: Request, context: Context, losses: Losses) -> Rendere
         rendered = parts.render(turn.contents, turn.role)
         content = unknown_role_message(turn)
         if content is None and len(losses.found) == before:
+            # Rendered anyway, since only that shows whether a quirk of the host forbids something
+            # in it.
             content = source_bytes(turn, sources)
         if content is None:
             extra = turn.message.extra if turn.message else UNSET
@@ -89,8 +93,11 @@ def render_native(request: Request, context: Context, losses: Losses) -> Rendere
         body.system_instruction = Raw(_json(schema.RequestContent(parts=instruction)))
     fields = fields_of(encode_with_extra(body, request.extra, schema.NESTED))
     if losses_only_in_turns(request, losses.found[losses_before:]):
+        # Nothing outside of the turns was adapted: each field that nobody edited goes out in its
+        # own bytes.
         fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
     fields["contents"] = Raw(large_json.write(contents))
+    # The API refuses fields that it does not know, and Weft added these two.
     sent = {key: value for key, value in fields.items() if key not in _URL_FIELDS}
     return Rendered(large_json.write(sent), names.originals, tools.bridged)
 
@@ -127,6 +134,7 @@ class _NativePartRenderer(PartRenderer):
         return self._encode(wire.GeminiPart(content.text, thought=True), content.extra, path)
 
     def _function_response(self, path: str, content: ResultContent, role: str) -> Raw | None:
+        # The client wrote it so, whichever role it chose; the host decides.
         return super()._function_response(path, content, "user")
 
     def _keeps_text(self, part: ResultPart, text: str, path: str) -> bool:

@@ -79,6 +79,7 @@ class GeminiToolRenderer:
     def choice(self) -> schema.FunctionCallingConfig | None:
         if self.entries:
             return self._render_choice(strict=self._has_strict)
+        # OpenAI refuses a choice without tools, so nobody relies on it: a warning is enough.
         if self._request.tool_choice not in (None, ToolChoice()):
             self._losses.warned("tool_choice", "left out: there are no tools")
         if self._request.parallel_tool_calls is False:
@@ -92,6 +93,8 @@ class GeminiToolRenderer:
             functions = [tool for tool in self._request.tools if tool.kind in _CLIENT_KINDS]
             several = len(functions) > 1 and (chosen is None or chosen.name is None)
             if chosen is not None and chosen.mode == "required" and several:
+                # The client demands exactly one call, which this API cannot promise. Where calls
+                # are optional, one at a time is only a preference.
                 detail = f"exactly one call cannot be required on {NAME}; allow parallel calls"
                 self._losses.refused("parallel_tool_calls", detail)
             else:
@@ -103,10 +106,12 @@ class GeminiToolRenderer:
             self._losses.refused("tool_choice", f"a {chosen.kind} tool cannot be forced")
             return None
         if chosen.name is not None:
+            # There is no mode for one function: it is the only one allowed.
             name = self._names.rename_chosen(chosen.name, "tool_choice.name")
             return schema.FunctionCallingConfig("ANY", [name])
         mode = _MODES[chosen.mode]
         if mode == "AUTO" and (chosen.allowed or strict):
+            # allowedFunctionNames is accepted with ANY and VALIDATED, not with AUTO.
             mode = "VALIDATED"
         allowed = [
             self._names.rename_chosen(name, f"tool_choice.allowed[{index}]")
@@ -148,9 +153,12 @@ class GeminiToolRenderer:
         self, declaration: schema.FunctionDeclaration, parameters: Json, path: str
     ) -> None:
         """Sets the schema; a tool without parameters has none."""
+        # `{}` restricts nothing; a function without parameters has no schema in this API.
         if not isinstance(parameters, Raw) or not schema_keywords(parameters):
             return
         if self._quirks.json_schema:
+            # JSON Schema as it is: one keyword that `parameters` does not have refuses the whole
+            # request.
             declaration.parameters_json_schema = parameters
         else:
             renderer = SubsetRenderer(parameters, f"{path}.parameters", self._losses)

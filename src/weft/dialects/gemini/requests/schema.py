@@ -76,6 +76,7 @@ class MediaResolution(GeminiObject):
 
 class ThinkingConfig(GeminiObject):
     include_thoughts: bool | None = None
+    # A budget for models before Gemini 3, a level since then; never both.
     thinking_budget: int | None = None
     thinking_level: str | None = None
 
@@ -88,6 +89,8 @@ class GenerationConfig(GeminiObject):
     max_output_tokens: Count | None = None
     stop_sequences: list[str] | None = None
     response_mime_type: str | None = None
+    # `responseSchema` is a subset of OpenAPI 3.0, `responseJsonSchema` is JSON Schema. They exclude
+    # each other, as `parameters` and `parametersJsonSchema` do.
     response_schema: Json = UNSET
     response_json_schema: Json = UNSET
     seed: int | None = None
@@ -167,6 +170,7 @@ def _fields(shape: type[msgspec.Struct]) -> dict[str, _Field]:
         structs = (one for one in types if isinstance(one, type) and issubclass(one, GeminiObject))
         is_list = any(get_origin(one) is list for one in types)
         if field.encode_name not in RESPONSE_ONLY:
+            # Keys in snake_case are accepted: the API takes both, as protobuf's JSON does.
             row = _Field(field.encode_name, next(structs, None), is_list)
             found[field.name] = found[field.encode_name] = row
     return found
@@ -203,9 +207,11 @@ def _normalize(
         if field.shape is not None:
             new = _normalize(value, field.shape, f"{prefix}{field.key}.", unknown)
         elif field.is_list and bytes(memoryview(value)[:1]) == b"{":
+            # A view: the value may be a file of megabytes, and one byte of it is enough.
             new = b"[%b]" % bytes(value)
         changed = changed or new is not value or key != field.key
         found[field.key] = new
+    # The bytes as they came, so that nothing is written anew for a body without oddities.
     if not changed:
         return data
     return large_json.write({key: Raw(value) for key, value in found.items()})

@@ -15,6 +15,8 @@ from weft.dialects.requests.fields import fields_of
 
 Keywords = dict[str, Raw]
 
+# A keyword that the subset does not have makes the API refuse the whole request, so each one is
+# decided: left out if it only describes, refused if leaving it out would change what is valid.
 _ANNOTATIONS = frozenset(
     {
         "$anchor",
@@ -127,9 +129,11 @@ def to_json_schema(parameters: Raw) -> Raw:
         elif name == "items":
             found[name] = to_json_schema(value)
         elif name in _INTEGER_KEYWORDS:
+            # protobuf's JSON writes 64-bit integers as strings, since JavaScript would round them.
             text = _as_text(value)  # integers may be strings in the subset
             found[name] = Raw(text.encode()) if text is not None and text.isdigit() else value
         elif name == "example":
+            # OpenAPI has one `example`, JSON Schema a list of them.
             found["examples"] = Raw(b"[" + bytes(value) + b"]")
         elif name not in ("nullable", "propertyOrdering", "type"):
             found[name] = value
@@ -137,6 +141,7 @@ def to_json_schema(parameters: Raw) -> Raw:
     if type_name is None or type_name == "TYPE_UNSPECIFIED":
         return _encode(found)
     json_type = type_name.lower()
+    # OpenAPI 3.0 has no type "null": it marks a type as nullable.
     nullable = bytes(keys.get("nullable", Raw(b"false"))) == b"true" and json_type != "null"
     return _encode({"type": [json_type, "null"] if nullable else json_type, **found})
 
@@ -200,11 +205,13 @@ class SubsetRenderer:
     def _expand_reference(self, keys: Keywords, path: str) -> Raw:
         target = _as_text(keys["$ref"]) or ""
         if target in self._expanding:
+            # The API has no references, so a schema that contains itself has no end.
             self._losses.refused(path, f"a recursive schema is not available on {NAME}")
             return Raw(b'{"type":"OBJECT"}')
         resolved: Raw | None = self._root if target.startswith("#") else None
         for step in target[1:].strip("/").split("/") if target != "#" else ():
             keywords = _as_object(resolved) if resolved is not None else None
+            # RFC 6901 §4: `~1` first, else `~01` would become a slash.
             resolved = (keywords or {}).get(step.replace("~1", "/").replace("~0", "~"))
         if resolved is not None and _as_object(resolved) is None:
             resolved = None
@@ -215,6 +222,7 @@ class SubsetRenderer:
             return Raw(b"{}")
         self._losses.adapted(path, f"{target} is expanded")
         self._expanding.append(target)
+        # JSON Schema 2020-12 §8.2.3.1 allows other keywords beside `$ref`; they restrict further.
         siblings = {key: value for key, value in keys.items() if key != "$ref"}
         found = self._convert(_encode({**fields_of(resolved), **siblings}), path)
         self._expanding.pop()
@@ -237,6 +245,8 @@ class SubsetRenderer:
         values = _as_list(value) or []
         words = [one for one in values if _as_text(one) is not None]
         if len(words) < len(values):
+            # `enum` is a list of strings in this API. Numbers as strings would make the model write
+            # strings.
             self._losses.warned(f"{path}.enum", "left out: only strings are allowed")
         else:
             found["enum"] = value
@@ -256,6 +266,7 @@ class SubsetRenderer:
 
     def _any_of(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
         options = _as_list(value) or []
+        # `anyOf` with null is how generators of schemas write an optional value.
         kept = [one for one in options if _as_object(one) != {"type": _NULL}]
         if len(kept) < len(options):
             found["nullable"] = Raw(b"true")
@@ -288,6 +299,7 @@ class SubsetRenderer:
             bound = msgspec.json.decode(value, type=int)
         except ValueError:
             bound = None
+        # Of a number there is no next value: the bound becomes inclusive, with a warning.
         if bound is None or _as_text(keys.get("type")) != "integer":
             self._losses.warned(path, f"sent as {key}, which includes the value itself")
             found[key] = value

@@ -22,6 +22,7 @@ _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
 """The payloads other than text, with their required fields."""
 
 _PAYLOADS = frozenset(_REQUIRED_FIELDS) | {"text"}
+# Keys that describe a payload and make no part by themselves.
 _PART_METADATA = frozenset(
     {"thought", "thoughtSignature", "partMetadata", "mediaResolution", "videoMetadata"}
 )
@@ -50,6 +51,7 @@ _FINISH_REASONS = frozenset(
         "OTHER",
     }
 )
+# Both alphabets of RFC 4648 (§4 and §5): protobuf's JSON accepts either, with or without padding.
 _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 
 
@@ -80,6 +82,7 @@ class ValidatedCandidate:
         role = fields(content).get("role")
         if role not in (None, "model"):
             self._report("role", f"content has role {shown(role)}; expected model")
+        # Text after STOP is still shown by official clients, but others stop reading.
         if self._reason is not None and any(map(_has_content, elements(parts))):
             detail = f"content after finishReason {self._reason}; expected it before"
             self._report_once("content-late", self._index, detail)
@@ -112,6 +115,7 @@ class ValidatedCandidate:
             keys = " and ".join(payloads)
             self._report("part-payload", f"a part with {keys}; expected one of them")
         elif unknown and not payloads and not any("_" in key for key in unknown):
+            # A key in snake_case is reported for its spelling, and not as unknown as well.
             keys = ", ".join(unknown)[:80]
             self._report("part-type", f"a part with {keys}; expected a known payload")
         elif not payloads and not unknown:
@@ -120,9 +124,11 @@ class ValidatedCandidate:
         signature = part.get("thoughtSignature")
         if signature is not None:
             encoded = text(signature)
+            # A remainder of one character holds six bits, which is no byte.
             if not _BASE64.fullmatch(encoded) or len(encoded.rstrip("=")) % 4 == 1 or not encoded:
                 detail = f"thoughtSignature {shown(signature)}; expected base64"
                 self._report("signature-spelling", detail)
+            # Clients do not join signed text with what follows.
             self._joined_texts.append([])
         for key in payloads:
             self._check_payload(key, part)
@@ -231,6 +237,7 @@ class ValidatedCalls:
             self._report("partial-args", f"partialArgs is {shown(pieces)}; expected an array")
         for piece in map(fields, elements(pieces)):
             self._check_partial_arg(piece)
+        # A piece that lacks `willContinue` ends the call, whatever else it holds.
         self._open = (self._open or "") if call.get("willContinue") is True else None
 
     def finish(self, *, thought: bool) -> None:
@@ -255,6 +262,7 @@ class ValidatedCalls:
             self._report("call-id-repeated", detail)
         self._ids.add(text(id))
         self._count += 1
+        # Of parallel calls only the first is signed; the others validly have no signature.
         if self._count == 1 and not signed:
             self._unsigned = name
         self._open, self._path = name, None

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, NULL
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.turns import TOOL_DECLARATION
@@ -16,8 +16,8 @@ from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
-_NULL = Raw(b"null")
 _CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
+# `auto` is what other dialects do by themselves. Any other container is a loss there.
 _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
 
@@ -28,10 +28,12 @@ def parse_tools(
     listed one by one.
     """
     declared = _parse_tools(body.tools or (), "tools")
+    # An item may be sent again in the next turn: each tool counts once, where it was declared last.
     late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
     tools: list[Tool] = []
     for tool, path in [*declared, *late.values()]:
         paths.add(f"tools[{len(tools)}]", path)
+        # Losses are reported by canonical paths and shown with those of the client's body.
         paths.add(f"tools[{len(tools)}].hosted", path)
         paths.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
         tools.append(tool)
@@ -70,6 +72,7 @@ def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
         tool_path = f"{path}.tools[{number}]"
         type = read_object(inner, schema.ItemHeader, tool_path).type or "function"
         tool = msgspec.structs.replace(_tool(inner, type, tool_path), namespace=param.name)
+        # Tools are a flat list elsewhere. The first one carries what only the namespace has.
         if number == 0 and param.description:
             description = {schema.NAMESPACE_DESCRIPTION: param.description}
             tool = msgspec.structs.replace(
@@ -80,6 +83,7 @@ def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
 
 
 def _tool(raw: Raw, type: str, path: str) -> Tool:
+    # Some types end with a date, such as `web_search_preview_2025_03_11`.
     parser = _PARSERS.get(type.partition("_20")[0])
     return parser(raw, path) if parser else Tool(type, type, raw=raw, origin=NAME)
 
@@ -90,7 +94,8 @@ def _function(raw: Raw, path: str) -> Tool:
     return Tool(
         param.name,
         description=param.description,
-        parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
+        # Null and no parameters are the same here: the function takes none.
+        parameters=parameters if isinstance(parameters, Raw) and parameters != NULL else UNSET,
         strict=param.strict if isinstance(param.strict, bool) else None,
         extra=schema.extra_of(raw, schema.FunctionToolParam),
     )
@@ -105,7 +110,7 @@ def _custom(raw: Raw, path: str) -> Tool:
 def _web_search(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.WebSearchToolParam, path)
     filters = param.filters or schema.WebSearchFilters()
-    location = UNSET if param.user_location == _NULL else param.user_location
+    location = UNSET if param.user_location == NULL else param.user_location
     if isinstance(location, Raw):
         read_object(location, schema.UserLocationParam, f"{path}.user_location")
     hosted = Hosted(
@@ -136,11 +141,13 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
 def _mcp(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.McpToolParam, path)
     allowed = param.allowed_tools
+    # A list of names, or an object with more conditions, of which only the names are common.
     names = allowed.tool_names if isinstance(allowed, schema.McpToolFilter) else allowed
     extra = fields_of(schema.extra_of(raw, schema.McpToolParam))
     if isinstance(allowed, schema.McpToolFilter):
         extra_filter = schema.extra_of(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
         extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
+    # Other dialects have no approvals, so any value but `never` is a loss there.
     if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
         b"null",
         b'"never"',
@@ -161,6 +168,7 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
     "function": _function,
     "custom": _custom,
     "web_search": _web_search,
+    # The older name of the same tool.
     "web_search_preview": _web_search,
     "code_interpreter": _code_interpreter,
     "mcp": _mcp,
@@ -170,8 +178,9 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
 
 def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
     """Returns the tool choice. One that is not understood goes to `extra`."""
-    if not isinstance(raw, Raw) or raw == _NULL:
+    if not isinstance(raw, Raw) or raw == NULL:
         return None
+    # A mode, or an object that names a tool.
     if bytes(raw).startswith(b'"'):
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
         choice = ToolChoice(mode) if mode else None
@@ -186,6 +195,7 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         elif param.type in ("function", "custom") and param.name is None:
             raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
         else:
+            # A hosted tool is chosen by its type alone, an MCP server by its label.
             name = param.server_label or param.name or param.type
             choice = ToolChoice("required", name, param.type)
     if choice is None:

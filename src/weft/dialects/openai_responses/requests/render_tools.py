@@ -8,7 +8,7 @@ from msgspec import Raw
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, NULL, present_or
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
@@ -21,7 +21,6 @@ from weft.dialects.requests.unknown_fields import (
 from weft.request import Hosted, Request, Tool
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
-_NULL = Raw(b"null")
 _NEVER = Raw(b'"never"')
 
 
@@ -36,6 +35,7 @@ class ResponsesToolRenderer:
 
     def tools(self) -> list[Raw]:
         messages = self._request.messages if self._passthrough.same_dialect else ()
+        # Tools that an input item declares are sent in that item, where the source has them.
         late = [tool for tool, _ in late_tools(messages)]
         placed = [
             numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
@@ -43,6 +43,7 @@ class ResponsesToolRenderer:
         if not self._passthrough.own_ids:
             return [raw for number, tool in placed for raw in self._tool(tool, number)]
         declared: list[Raw] = []
+        # Tools of one namespace are neighbours, as they were parsed.
         for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
             members = list(group)
             rendered = [raw for number, tool in members for raw in self._tool(tool, number)]
@@ -55,6 +56,7 @@ class ResponsesToolRenderer:
             self._losses.warned(
                 f"{path}.cache", f"dropped: tools have no cache breakpoint on {NAME}"
             )
+        # Hosted and custom tools of this dialect go back as they came, unknown keys included.
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
         if not self._passthrough.own_ids:
@@ -71,9 +73,10 @@ class ResponsesToolRenderer:
         value = schema.FunctionToolParam(
             self._name(tool, f"{path}.name"),
             tool.description,
-            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
+            present_or(tool.parameters, NULL),
             strict if self._passthrough.same_dialect else bool(strict),
         )
+        # Its description goes into the namespace again: see `_namespace`.
         extra = fields_of(tool.extra)
         extra.pop(schema.NAMESPACE_DESCRIPTION, None)
         return self._passthrough.shape(value, schema.to_raw(extra))
@@ -94,6 +97,7 @@ class ResponsesToolRenderer:
         if tool.kind == "web-search":
             return [self._web_search(hosted, f"{path}.hosted")]
         if tool.kind == "code-execution":
+            # A container is required here; `auto` leaves it to the provider.
             return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
         if tool.kind == "mcp" and hosted.server_label is not None:
             server = schema.McpToolParam(
@@ -108,6 +112,8 @@ class ResponsesToolRenderer:
         return []
 
     def _web_search(self, hosted: Hosted, path: str) -> Raw:
+        # A search that ignored these limits would find, or cost, something else: refused, not
+        # dropped.
         for name, value in (
             ("blocked_domains", hosted.blocked_domains),
             ("max_uses", hosted.max_uses),
@@ -140,6 +146,7 @@ class ResponsesToolRenderer:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
+        # Any other hosted tool is chosen by its type alone.
         label = choice.name if choice.kind == "mcp" else None
         return schema.ResponsesToolChoice(choice.kind, server_label=label)
 

@@ -1,0 +1,52 @@
+"""Checkpoints of a SQLite file beside its writer.
+
+A commit appends pages to the WAL; a checkpoint copies them into the file itself, and the next
+transaction that finds all of them copied starts the WAL over (sqlite.org/wal.html). Left to SQLite,
+the commit that makes the WAL too long also copies it, and everybody waits: 32 MB took 100 ms where
+the commits took 10.
+
+Here a thread with a connection of its own copies while the writer goes on ("passive"). If the
+writer never pauses, the WAL grows, until a commit copies the rest after all (`wal_autocheckpoint`).
+A checkpoint that fails is no error: the pages stay in the WAL, and the next one copies them.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+
+INTERVAL = 16 * 1024 * 1024
+"""Bytes that are written between two checkpoints: pages that change often are copied once."""
+
+PASSES = 2
+"""The second one copies what was written during the first. That is little, so it often ends before
+the next commit, and the WAL starts over."""
+
+CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+
+
+class Checkpoints:
+    """Used by the writer's thread. `connect` opens a connection to the file."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._thread = ThreadPoolExecutor(1, "weft-store-checkpoint")
+        self._running: Future[None] | None = None
+        self._written = 0
+        """Bytes since the last checkpoint began."""
+
+    def committed(self, size: int) -> None:
+        """Counts what a commit has written, and starts a checkpoint when one is due."""
+        self._written += size
+        if self._written >= INTERVAL and (self._running is None or self._running.done()):
+            self._written = 0
+            self._running = self._thread.submit(self._checkpoint)
+
+    def close(self) -> None:
+        """Returns when no checkpoint is running."""
+        self._thread.shutdown(wait=True)
+
+    def _checkpoint(self) -> None:
+        with suppress(sqlite3.Error), closing(self._connect()) as connection:
+            for _ in range(PASSES):
+                connection.execute(CHECKPOINT)
