@@ -185,6 +185,15 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.failover",
         "weft.relay.run",
     ),
+    "L5 agent": (
+        "weft.agent",
+        "weft.agent.definition",
+        "weft.agent.events",
+        "weft.agent.lifecycle",
+        "weft.agent.state",
+        "weft.agent.gate",
+        "weft.agent.decide",
+    ),
     "L6 gateway": (
         "weft.gateway",
         "weft.gateway.settings.line_numbers",
