@@ -37,7 +37,7 @@ from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoder import EVENTS
 from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, STARTS
-from weft.dialects.anthropic_messages.mapping import ERROR_TYPES, FINISH_REASONS
+from weft.dialects.anthropic_messages.wire import ERROR_TYPES, FINISH_REASONS
 from weft.lifecycle import violations
 from weft.sse import Frame
 

@@ -10,6 +10,7 @@ from weft.findings import Finding
 from weft.sse import Frame
 
 _BOM = b"\xef\xbb\xbf"
+# WHATWG HTML, 9.2.6 "Interpreting an event stream": a field of any other name is ignored.
 _NAMES = frozenset((b"data", b"event", b"id", b"retry"))
 _JSON_STARTS = (b"{", b"[")
 _LINE_ENDS = {b"\n": "LF", b"\r\n": "CRLF", b"\r": "CR"}
@@ -29,6 +30,7 @@ class LineCounter:
 
     def __init__(self) -> None:
         self._read = 0
+        # Offsets are asked for in order, so that ends before the last one can be dropped.
         self._line_ends: deque[int] = deque()  # behind the last offset that was asked for
         self._line = 1
         self._start = 0
@@ -80,6 +82,8 @@ class LineChecker:
 
     def feed(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> None:
         """Reads the next pieces of a capture, and the frames that they completed."""
+        # Lines are noted with the last event so far, and moved to the right one by `_locate`, when
+        # the frames of these pieces are known.
         for piece in pieces:
             if not self._is_json:
                 self._counter.feed(piece.data)
@@ -105,6 +109,8 @@ class LineChecker:
         if b"\n" not in piece.data and b"\r" not in piece.data:
             return
         data = b"".join(self._tail)
+        # bytes.splitlines knows LF, CR and CRLF, and no others: those of 9.2.5 "Parsing an event
+        # stream".
         lines = self._without_mark(data).splitlines(keepends=True)
         # the last line may go on, if only with the LF of a CRLF
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
@@ -112,6 +118,7 @@ class LineChecker:
         self._tail = [rest] if rest else []
 
     def _without_mark(self, data: bytes) -> bytes:
+        # The standard strips one mark, at the very beginning.
         if self._is_first and data.startswith(_BOM):
             self._note("byte-order-mark", self._offset, "the stream begins with a byte order mark")
             self._offset += len(_BOM)
@@ -129,7 +136,9 @@ class LineChecker:
             if not text:
                 self._blank(self._offset)
             elif not self._events and text.lstrip().startswith(_JSON_STARTS):
-                self._is_json = True  # a body, perhaps behind comments
+                # A body, perhaps behind comments. After the first event such a line is a field
+                # that no reader knows.
+                self._is_json = True
                 return
             else:
                 self._line(text, self._offset)
@@ -137,21 +146,25 @@ class LineChecker:
 
     def _line(self, text: bytes, offset: int) -> None:
         name, _, value = text.partition(b":")
-        if not name:
+        if not name:  # a comment
             return
         if name not in _NAMES:
             shown = text[:40].decode("utf-8", "replace")
             self._note("field-unknown", offset, f"{shown!r}: every reader drops this line")
         elif name == b"data":
+            # The standard strips one space; how many there are makes no difference to these rules.
             self._data.append(value.strip())
             if self._data[-1].startswith(b":"):
                 self._note("data-comment", offset, "a comment as the data of an event")
         else:
             self._fields.append(name)
+            # An id stays in force for all later events, as the standard has it.
             self._last_id = value.strip() if name == b"id" else self._last_id
 
     def _blank(self, offset: int) -> None:
         data, fields = self._data, self._fields
+        # A blank line dispatches an event. Without data the standard dispatches none; with an empty
+        # data line it does.
         if data and not any(data):
             self._note("data-empty", offset, "an event whose data is empty")
         elif len(data) > 1:
@@ -170,6 +183,7 @@ class LineChecker:
             position = self._counter.position(offset)
             self._broken[rule] = _Violation(offset, position, detail, self._event)
         else:
+            # Counted instead of listed: a defect of the framing is in every event.
             known.times += 1
 
     def finish(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> list[LineFinding]:
@@ -200,6 +214,7 @@ class LineChecker:
         ends = {end: noted for end, noted in self._ends.items() if end}
         if len(ends) > 1:
             names = " and ".join(_LINE_ENDS[end] for end in ends)
+            # Reported where the second kind of line end begins.
             last = max(ends.values(), key=lambda noted: noted.offset)
             last.detail = f"lines end with {names}"
             self._broken["line-ends-mixed"] = last

@@ -11,6 +11,7 @@ from weft.gateway.sessions import Sessions
 from weft.gateway.stored_responses import EXPECTED_ERRORS, Query, send_problem
 from weft.store.base import Store
 
+# The limits of OpenAI's API reference ("metadata"): 16 pairs, 64 and 512 characters.
 MAX_PAIRS = 16
 MAX_NAME = 64
 MAX_VALUE = 512
@@ -36,6 +37,7 @@ class StoreEndpoint(ABC):
         id = scope["weft.id"]
         try:
             data = await self._handle(scope, receive)
+        # The client is gone: there is nobody to answer.
         except RequestAborted:
             return
         except EXPECTED_ERRORS as problem:
