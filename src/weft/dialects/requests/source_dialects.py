@@ -28,9 +28,6 @@ class SourceDialect(NamedTuple):
     has_prefill: bool = False
     """Whether the answer continues a last message of the assistant."""
 
-    asks_approval: bool = True
-    """Whether the client is asked before a tool of a remote server runs, unless it waived that."""
-
 
 # Two dialects that share a field both list it.
 
@@ -95,7 +92,6 @@ SOURCE_DIALECTS: dict[str, SourceDialect] = {
             "user_profile_id",
         ),
         has_prefill=True,
-        asks_approval=False,
     ),
     "gemini": SourceDialect(
         essential=(
@@ -120,7 +116,6 @@ SOURCE_DIALECTS: dict[str, SourceDialect] = {
             "serviceTier",
             "store",
         ),
-        asks_approval=False,
     ),
 }
 

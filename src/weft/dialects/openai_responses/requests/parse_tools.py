@@ -20,6 +20,7 @@ _CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 _SEARCH, _CODE = "web_search", "code_interpreter"
 # What tools are called that have one name under several types.
 _HOSTED_NAMES = {_SEARCH: _SEARCH, "web_search_preview": _SEARCH, _CODE: _CODE}
+_ALWAYS, _NEVER = Raw(b'"always"'), Raw(b'"never"')
 # `auto` is what other dialects do by themselves. Any other container is a loss there.
 _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
@@ -150,12 +151,13 @@ def _mcp(raw: Raw, path: str) -> Tool:
     if isinstance(allowed, schema.McpToolFilter):
         extra_filter = schema.extra_of(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
         extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
-    # Other dialects have no approvals, so any value but `never` is a loss there.
-    if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
-        b"null",
-        b'"never"',
-    ):
-        extra["require_approval"] = param.require_approval
+    # Other dialects have no approvals, so any value but `never` is a loss there. OpenAI's guide
+    # "Connectors and MCP servers": by default every call is asked for.
+    approval = param.require_approval
+    if not isinstance(approval, Raw) or approval == NULL:
+        approval = _ALWAYS
+    if approval != _NEVER:
+        extra["require_approval"] = approval
     hosted = Hosted(
         server_label=param.server_label,
         server_url=param.server_url,
