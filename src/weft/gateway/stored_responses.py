@@ -227,6 +227,8 @@ class ResumeStream:
             entry = await self._sessions.store.owned(scope["weft.caller"], log_id)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
                 raise not_found("A stream", event_id)
+            if entry.pruned or not entry.stream:
+                raise not_found("The log of the stream", log_id)
         except EXPECTED_ERRORS as problem:
             await send_problem(send, self._dialect, id, problem)
         else:
