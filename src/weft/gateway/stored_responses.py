@@ -22,7 +22,7 @@ from weft.findings import Finding, Findings
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
-from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send
+from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send, headers_of
 from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.sessions import RUNNING, Sessions
@@ -219,7 +219,7 @@ class ResumeStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
-        event_id = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
+        event_id = headers_of(scope).get(LAST_EVENT_ID, b"").decode("latin-1")
         # As EventStreamWriter writes it.
         log_id, _, number = event_id.rpartition("/")
         client = ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
