@@ -45,7 +45,23 @@ def test_a_data_url_is_opened_and_written_back(data: str) -> None:
     assert parse_data_url(url) == DataUrl("image/png", data)
 
 
-@pytest.mark.parametrize("url", ["", "https://a.example", "data:text/plain,hi", "data:;base64,AA"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "data:image/png;charset=utf-8;base64",
+        "data:image/png;name=a.png; charset=utf-8;base64",
+        "DATA:image/png;BASE64",
+        "data:image/png;;base64",
+    ],
+)
+def test_the_parameters_of_a_data_url_are_dropped(head: str) -> None:
+    assert parse_data_url(f"{head},AA;base64,==") == DataUrl("image/png", "AA;base64,==")
+
+
+OTHERS = ["", "https://a.example", "data:text/plain,hi", "data:;base64,AA", "data:a/b;x,;base64,AA"]
+
+
+@pytest.mark.parametrize("url", OTHERS)
 def test_other_addresses_stay(url: str) -> None:
     assert parse_data_url(url) is None
 
