@@ -457,6 +457,16 @@ def test_equivalent_fields_are_parsed_alike(fields: Object, expected: Object) ->
     assert read(generationConfig=fields) == Request("", dialect=NAME, messages=messages, **expected)
 
 
+def test_a_hosted_tool_is_not_among_the_allowed_functions() -> None:
+    tools = (Tool("f"), Tool("web_search", "web-search"))
+    choice = ToolChoice("auto", allowed=("f", "web_search", "undeclared"))
+    request = Request("m", read().messages, tools=tools, tool_choice=choice)
+    body, losses = written(request)
+    config = body["toolConfig"]["functionCallingConfig"]
+    assert config == {"mode": "VALIDATED", "allowedFunctionNames": ["f", "undeclared"]}
+    assert ("tool_choice.allowed[1]", "refused") in [(one.path, one.outcome) for one in losses]
+
+
 TWO_SCHEMAS: list[tuple[Object, str]] = [
     (
         {
