@@ -193,6 +193,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.state",
         "weft.agent.gate",
         "weft.agent.decide",
+        "weft.agent.turns",
     ),
     "L6 gateway": (
         "weft.gateway",
