@@ -9,6 +9,7 @@ same rule as the runtime.
 """
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -166,6 +167,17 @@ class RunState:
 
     def is_granted(self, tool: str) -> bool:
         return None in self.granted or tool in self.granted
+
+    def copy(self) -> "RunState":
+        """A state of its own. Turns before the last one, and their calls, are over and shared."""
+        new = copy(self)
+        new.turns, new.calls = [*self.turns], {**self.calls}
+        new.messages, new.granted = [*self.messages], {*self.granted}
+        if new.turns:
+            last = new.turns[-1] = copy(new.turns[-1])
+            last.calls = [copy(call) for call in last.calls]
+            new.calls |= {call.id: call for call in last.calls}
+        return new
 
     # The fold
 
