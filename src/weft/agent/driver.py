@@ -550,10 +550,12 @@ class RunDriver:
                 )
                 try:
                     written = await self._shop.store.transact(append, effects)
-                except StoreError:
-                    raise
                 except Exception as error:
-                    # The tool's own: what it wrote is undone, so this is its answer.
+                    # The tool raised it, or the database refused a statement: what was written is
+                    # undone, so this is the answer. Any other failure of the store is not the
+                    # tool's.
+                    if isinstance(error, StoreError) and error.kind != "broken":
+                        raise
                     failure = text_result(f"{type(error).__name__}: {error}")
                     break
                 match written.outcome:

@@ -38,7 +38,7 @@ from weft.agent.tools import AgentTool, tool_of
 from weft.codec import fresh_context
 from weft.errors import ArgumentValueError, ClientError
 from weft.store.base import NotFound, Store, StoreError
-from weft.store.records import NewRun, RunAppend, RunEvent
+from weft.store.records import NewRun, RunAppend, RunEvent, RunRow
 
 SWEEP = 0.5
 """Seconds between two looks for runs that are due, which other processes may have left."""
@@ -187,11 +187,16 @@ class Runtime:
             self.wake(id)
         return id
 
-    async def state(self, id: str, owner: str | None = None) -> RunState:
-        """The state of a run. Raises NotFound, also for the run of another owner."""
+    async def row(self, id: str, owner: str | None = None) -> RunRow:
+        """What the store knows of a run. Raises NotFound, also for the run of another owner."""
         row = await (self._store.run(id) if owner is None else self._store.owned_run(owner, id))
         if row is None:
             raise NotFound(f"no run {id[:200]!r}")
+        return row
+
+    async def state(self, id: str, owner: str | None = None) -> RunState:
+        """The state of a run. Raises NotFound, also for the run of another owner."""
+        await self.row(id, owner)
         state = RunState(id)
         async for event in self._events(id, 0):
             state.apply(decode_event(event.body), event.at)
@@ -349,6 +354,12 @@ class Runtime:
             return await driver.drive()
         finally:
             del self._drivers[id]
+
+    async def join(self, id: str) -> None:
+        """Returns when this process does not work on the run any more."""
+        task = self._tasks.get(id)
+        if task is not None:
+            await asyncio.wait({task})
 
     async def _advance(self, id: str) -> None:
         async with self._slots:
