@@ -64,6 +64,16 @@ class KillingStore(SqlStore):
         super().__init__(database, WritePolicy())
         self._places = places
 
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, url: str) -> "AsyncIterator[KillingStore]":
+        store = cls(url, Places())
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
     async def seats(self) -> list[tuple[int, str]]:
         """What the tool `book` has written."""
         rows = await self._read(partial(_query, "SELECT seat, booking FROM seats ORDER BY seat"))
