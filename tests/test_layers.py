@@ -55,6 +55,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.requests.data_urls",
         "weft.dialects.requests.strict_schemas",
         "weft.dialects.requests.multi_tool_use",
+        "weft.dialects.requests.source_dialects",
         "weft.dialects.requests.unknown_fields",
         "weft.dialects.requests.turns",
         "weft.dialects.requests.tools",
@@ -184,6 +185,16 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.persisted_stream",
         "weft.relay.failover",
         "weft.relay.run",
+    ),
+    "L5 agent": (
+        "weft.agent",
+        "weft.agent.definition",
+        "weft.agent.events",
+        "weft.agent.lifecycle",
+        "weft.agent.state",
+        "weft.agent.gate",
+        "weft.agent.decide",
+        "weft.agent.turns",
     ),
     "L6 gateway": (
         "weft.gateway",
@@ -676,9 +687,7 @@ KNOWING = {
     # what dialects know of one another
     "dialects/__init__.py": "an example, in an error",
     "dialects/openai_*/requests/schema.py": "the other dialect of the family",
-    "dialects/openai_chat/requests/render_messages.py": "whose answer continues a message",
-    "dialects/openai_responses/requests/render_items.py": "whose answer continues a message",
-    "dialects/requests/tools.py": "who never asks for approval",
+    "dialects/requests/source_dialects.py": "what renderers must know of the others",
 }
 OWN_NAME = re.compile('^NAME: Final = ".+"$', re.MULTILINE)
 """The one line of a dialect's folder that has its name."""

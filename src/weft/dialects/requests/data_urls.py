@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from weft.request import FileContent, ImageContent
 
+# RFC 2397, without parameters: a URL with others, such as a charset, is passed on as it is.
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
@@ -29,6 +30,7 @@ def data_url(media_type: str, data: str) -> str:
 def image_url(image: ImageContent) -> str | None:
     """Returns the URL of an image, a data URL if its bytes are known."""
     if image.data is not None:
+        # Without a type it would mean text/plain (RFC 2397, section 2).
         return data_url(image.media_type or "image/png", image.data)
     return image.url
 
@@ -39,5 +41,5 @@ def text_of_file(file: FileContent) -> str | None:
         return None
     try:
         return b64decode(file.data, validate=True).decode()
-    except ValueError:
+    except ValueError:  # not base64, or not UTF-8: the file goes out as bytes
         return None

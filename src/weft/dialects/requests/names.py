@@ -6,6 +6,8 @@ from hashlib import sha256
 from weft.dialects.requests.codec import Losses
 from weft.request import Request
 
+# As long as a SHA-256 in hex. OpenAI takes 128 characters, and recommends a hash (API reference,
+# `safety_identifier`).
 IDENTIFIER_LIMIT = 64
 
 
@@ -15,6 +17,7 @@ def shorten_identifier(user: str) -> str:
 
 
 def _sha256(text: str) -> str:
+    # Lone surrogates may come in through JSON escapes, and must not raise here.
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -38,6 +41,8 @@ class NameSanitizer:
         cleaned = self._illegal.sub("_", original)
         if cleaned == original and 0 < len(original) <= self._limit:
             return original
+        # The underscore and eight digits fit into the limit. Being a hash of the original, they
+        # are the same in every request: prompt caches depend on it.
         legal = f"{cleaned[: self._limit - 9]}_{_sha256(original)[:8]}"
         self.changed[legal] = original
         return legal
@@ -55,6 +60,7 @@ class ToolNameMap:
         first: str | None = None,
     ) -> None:
         """`characters` is the inside of a character class; `first` that of the first character."""
+        # One character is left for the underscore that a wrong first character may need.
         self._sanitizer = NameSanitizer(characters, limit - 1 if first else limit)
         self._first = re.compile(f"[{first or characters}]")
         self._losses = losses
@@ -68,6 +74,7 @@ class ToolNameMap:
 
     def rename_at(self, path: str, name: str, namespace: str | None) -> str:
         """Returns the name that is at a path."""
+        # Only Responses has namespaces, and two of them may hold tools of the same name.
         legal = self._sanitizer.sanitize(f"{namespace}__{name}" if namespace else name)
         if not self._first.match(legal):
             legal = f"_{legal}"

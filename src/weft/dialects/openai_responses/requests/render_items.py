@@ -17,7 +17,13 @@ from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
 from weft.dialects.requests.fields import fields_of, is_json_object
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
-from weft.dialects.requests.turns import LocatedContent, Turn, message_turns, paired_turns
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    ends_with_prefill,
+    message_turns,
+    paired_turns,
+)
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.request import (
     CallContent,
@@ -30,10 +36,6 @@ from weft.request import (
     ResultContent,
     TextContent,
 )
-
-# Elsewhere a trailing assistant message is followed by a new answer, so it loses nothing here.
-PREFILL_DIALECTS = frozenset({"anthropic-messages"})
-"""Dialects in which a trailing assistant message is a prefix of the answer."""
 
 
 def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> list[Raw]:
@@ -53,7 +55,7 @@ def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Lo
         found = paired_turns(request, losses)
     # Instructions have a field of their own.
     turns = [turn for turn in found if turn.path != "instructions"]
-    if turns and turns[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+    if ends_with_prefill(request, turns):
         detail = f"an answer cannot be continued on {NAME}; end with a user message"
         losses.refused(turns[-1].path, detail)
     items: list[Raw] = []

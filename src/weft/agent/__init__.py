@@ -1,0 +1,1 @@
+"""Durable agents: runs that survive a crash at any moment and never act twice."""
