@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Raw
 
 from tests.agent_runs import ASKED, append, call_of, started
-from weft.agent.definition import AgentDefinition, ToolSpec
+from weft.agent.definition import AgentDefinition
 from weft.agent.events import (
     CallFinished,
     CallIntended,
@@ -20,6 +20,7 @@ from weft.agent.events import (
 )
 from weft.agent.gate import digest_of
 from weft.agent.state import RunState
+from weft.agent.tool_spec import ToolSpec
 from weft.agent.turns import LAST_TURN, turn_request
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from weft.agent.definition import AgentDefinition, ToolSpec
+from weft.agent.definition import AgentDefinition
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -44,6 +44,7 @@ from weft.agent.events import (
     text_result,
 )
 from weft.agent.lifecycle import AWAITED, CALL, CLOSED, PROPOSED, CallState, CallStep
+from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
 from weft.parts import FinishReason
 
@@ -92,18 +93,24 @@ class Call:
     tool: ToolSpec | None
     state: CallState
     attempts: int = 0
-    approved: bool = False
     approval: ApprovalRequested | None = None
+    decision: ApprovalDecided | None = None
     intended_at: float = 0.0
     why: str = ""
     """Why it is parked."""
 
     result: Contents = ()
     is_error: bool = False
+    was_submitted: bool = False
+    """Whether the client gave the result."""
 
     @property
     def id(self) -> str:
         return self.judged.id
+
+    @property
+    def approved(self) -> bool:
+        return self.decision is not None and self.decision.approved
 
 
 @dataclass(slots=True)
@@ -293,7 +300,7 @@ class RunState:
                 f"approval {event.approval!r} was not requested for it"
             )
         call = self._step(event.call, CallStep.APPROVE if event.approved else CallStep.DENY)
-        call.approved = event.approved
+        call.decision = event
         if not event.approved:
             reason = f" Reason: {event.reason}" if event.reason else ""
             call.result, call.is_error = text_result(DENIED + reason), True
@@ -339,6 +346,7 @@ class RunState:
                 )
         for output in event.outputs:
             call = self._step(output.call, CallStep.SUBMIT)
+            call.was_submitted = True
             call.result, call.is_error = output.result, output.is_error
 
     # The run
