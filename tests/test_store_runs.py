@@ -17,6 +17,7 @@ from tests.stores import (
     log,
     over,
     path_of,
+    postgres_store,
     sqlite_store,
 )
 from tests.test_store_migrations import rows
@@ -566,6 +567,27 @@ async def test_the_text_of_a_tool_is_stored_as_it_is(stores: Stores) -> None:
     assert await rows(stores, "SELECT id FROM conversation") == [("c:\\0041",)]
 
 
+@postgres_store
+async def test_effects_whose_connection_is_lost_are_repeated_and_committed_once(
+    stores: Stores,
+) -> None:
+    store = await stores.opened()
+    await store.create_run(new())
+    attempts: list[int] = []
+
+    def effects() -> Queries[Sequence[NewEvent]]:
+        attempts.append(len(attempts) + 1)
+        yield INSERT, effect_row(f"attempt_{len(attempts)}")
+        if len(attempts) == 1:
+            yield "SELECT pg_terminate_backend(pg_backend_pid())", ()
+        return [("call.finished", b"%d" % len(attempts))]
+
+    assert (await store.transact(append(events=[]), effects)).outcome == "written"
+    assert attempts == [1, 2]
+    assert await rows(stores, "SELECT id FROM conversation") == [("attempt_2",)]
+    assert await contents(store) == [*CREATED, ("call.finished", b"2")]
+
+
 # Removing
 
 
@@ -609,6 +631,25 @@ async def test_of_competing_servers_one_wins(stores: Stores) -> None:
     outcomes = [{one.outcome for one in writes[at : at + 2]} for at in range(0, len(writes), 2)]
     assert outcomes == [{"written", "moved"}] * len(ids)
     assert [await contents(both[0], id) for id in ids] == [[*CREATED, ("event", b"body")]] * 40
+
+
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+
+@postgres_store
+async def test_servers_that_write_to_the_same_runs_do_not_deadlock(stores: Stores) -> None:
+    """In whatever order their callers come; PostgreSQL takes a second to notice a deadlock."""
+    both = [await stores.opened(server=server) for server in ("one", "two")]
+    ids = [f"run_{number:02}" for number in range(40)]
+    await asyncio.gather(*(both[0].create_run(new(id)) for id in ids))
+    before = await rows(stores, DEADLOCKS)
+    for at in (1, 2, 3):
+        acts = [both[0].append_run(append(at, id)) for id in ids]
+        acts += [both[1].append_run(append(at, id)) for id in reversed(ids)]
+        outcomes = [write.outcome for write in await asyncio.gather(*acts)]
+        assert outcomes.count("written") == outcomes.count("moved") == len(ids)
+    await stores.close()  # the counts are complete when the connections are closed
+    assert await rows(stores, DEADLOCKS) == before
 
 
 @each_store

@@ -270,7 +270,7 @@ async def _fetch(
 
 async def _write_batch(connection: AsyncpgConnection, batch: Batch, server: str) -> set[str]:
     missing = await _append(connection, batch.blocks, server) if batch.blocks else set()
-    for operation in batch.operations:
+    for operation in batch.in_lock_order():
         try:
             await run_queries(connection, operation.queries())
         except FAULTS as error:

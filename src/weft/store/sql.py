@@ -147,7 +147,7 @@ class SqlStore:
         self, id: str, ending: Ending, append: RunAppend
     ) -> RunWrite | None:
         make = partial(operations.finish_and_append, append)
-        return await self._finish(id, ending, make, _event_size(append.events))
+        return await self._finish(id, ending, make, _event_size(append.events), append.run)
 
     async def _finish(
         self,
@@ -155,8 +155,9 @@ class SqlStore:
         ending: Ending,
         make: Callable[[str, Ending, str, Pieces], Queries[T]],
         beside: int = 0,
+        row: str = "",
     ) -> T:
-        """`beside`: the bytes that are written beside the ending."""
+        """`beside`: the bytes that are written beside the ending; `row`: as for the writer."""
         pieces = None
         if len(ending.body or b"") + len(ending.record or b"") > PIECE:
             pieces = {
@@ -169,7 +170,7 @@ class SqlStore:
         size += len(ending.rest.data) if ending.rest is not None else 0
         await self.wait_for_room(id)
         all_of_it = partial(make, id, ending, self.server, pieces)
-        result = await self._writer.submit(all_of_it, size, durable=True, after=id)
+        result = await self._writer.submit(all_of_it, size, durable=True, after=id, row=row)
         self._writer.forget(id)
         return result
 
@@ -255,30 +256,34 @@ class SqlStore:
 
     async def create_run(self, new: NewRun) -> str:
         make = partial(runs.create_run, new)
-        return await self._writer.submit(make, _event_size(new.events), durable=True)
+        size, row = _event_size(new.events), new.key or new.id
+        return await self._writer.submit(make, size, durable=True, row=row)
 
     async def append_run(self, append: RunAppend) -> RunWrite:
         make = partial(runs.append_run, append, self.server)
-        return await self._writer.submit(make, _event_size(append.events), durable=True)
+        size = _event_size(append.events)
+        return await self._writer.submit(make, size, durable=True, row=append.run)
 
     async def transact(self, append: RunAppend, make: Effects) -> RunWrite:
         both = partial(runs.transact, append, make, self.server)
-        written = await self._writer.submit(both, _event_size(append.events), durable=True)
+        size = _event_size(append.events)
+        written = await self._writer.submit(both, size, durable=True, row=append.run)
         if isinstance(written, runs.Undone):
             raise written.error
         return written
 
     async def claim_run(self, id: str, lease: float) -> RunClaim:
-        return await self._writer.submit(partial(runs.claim_run, id, self.server, lease))
+        return await self._writer.submit(partial(runs.claim_run, id, self.server, lease), row=id)
 
     async def renew_run(self, id: str, epoch: int, lease: float) -> bool:
-        return await self._writer.submit(partial(runs.renew_run, id, epoch, self.server, lease))
+        make = partial(runs.renew_run, id, epoch, self.server, lease)
+        return await self._writer.submit(make, row=id)
 
     async def release_run(
         self, id: str, epoch: int, at: int, status: str, due: float | None
     ) -> bool:
         make = partial(runs.release_run, id, epoch, self.server, at, status, due)
-        return await self._writer.submit(make, durable=True)
+        return await self._writer.submit(make, durable=True, row=id)
 
     async def due_runs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
         return await self._read(partial(runs.due_runs, limit))
@@ -314,7 +319,7 @@ class SqlStore:
         return await self._read(partial(runs.run_events, id, after, limit, kinds))
 
     async def delete_run(self, owner: str, id: str) -> bool:
-        return await self._writer.submit(partial(runs.delete_run, owner, id))
+        return await self._writer.submit(partial(runs.delete_run, owner, id), row=id)
 
     # Reasoning
 

@@ -3,8 +3,8 @@
 1. WAL: readers do not wait for the writer, nor the writer for them, nor either of them for a
    checkpoint. Several processes may share the file; their writers take turns (BEGIN IMMEDIATE,
    with a timeout).
-2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response also
-   survives a power failure (`FULL`).
+2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response
+   or writes events of a run also survives a power failure (`FULL`).
 3. After any error other than a lock, the connection is replaced: what it has cached of the file may
    be wrong.
 
