@@ -11,11 +11,12 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from weft.agent.driver import Models
 from weft.agent.events import AnyRunEvent, decode_event
 from weft.agent.models import RelayModels
 from weft.agent.runtime import Agent, Runtime
@@ -172,7 +173,12 @@ def effects(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def runtime_on(
-    url: str, upstream: str, folder: Path, kill: str = "", agent: Agent | None = None
+    url: str,
+    upstream: str,
+    folder: Path,
+    kill: str = "",
+    agent: Agent | None = None,
+    models_of: Callable[[RelayModels], Models] = lambda models: models,
 ) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
     places = Places(kill)
     store = KillingStore(url, places)
@@ -184,7 +190,7 @@ async def runtime_on(
     models = RelayModels(routing, persistence, RequestLimits(), Scrubber([]))
     agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
     try:
-        async with Runtime(store, [agent], models, lease=LEASE) as runtime:
+        async with Runtime(store, [agent], models_of(models), lease=LEASE) as runtime:
             yield runtime, store, places
     finally:
         await sessions.close()
