@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from weft.agent.definition import AgentDefinition, ToolSpec
+from weft.agent.definition import AgentDefinition
 from weft.agent.events import (
     AnyRunEvent,
     JudgedCall,
@@ -15,6 +15,7 @@ from weft.agent.events import (
 )
 from weft.agent.gate import digest_of
 from weft.agent.state import RunState
+from weft.agent.tool_spec import ToolSpec
 from weft.parts import FinishReason
 
 ASKED = Raw(b'{"type":"message","role":"user","content":"Go."}')

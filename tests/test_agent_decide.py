@@ -28,7 +28,7 @@ from weft.agent.decide import (
     WaitOutside,
     decide,
 )
-from weft.agent.definition import AgentDefinition, Limits, ToolSpec
+from weft.agent.definition import AgentDefinition, Limits
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -54,10 +54,12 @@ from weft.agent.events import (
     encode_event,
     text_result,
 )
-from weft.agent.gate import BadArguments, judge
+from weft.agent.gate import judge
 from weft.agent.lifecycle import ASKED as ASKED_STATE
 from weft.agent.lifecycle import AWAITED, CLOSED, PARKED
 from weft.agent.state import RunState, fold
+from weft.agent.tool_spec import ToolSpec
+from weft.agent.tools import BadArguments
 from weft.assembler import Response, TextItem
 from weft.parts import ToolCall, Usage
 

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent_runs import append, call_of, run_with, started
-from weft.agent.definition import AgentDefinition, Limits, ToolSpec
+from weft.agent.definition import AgentDefinition, Limits
 from weft.agent.events import CallFinished, CallIntended, TurnFinished, TurnStarted
-from weft.agent.gate import MAX_CALLS, BadArguments, digest_of, judge
+from weft.agent.gate import MAX_CALLS, digest_of, judge
 from weft.agent.state import RunState
+from weft.agent.tool_spec import ToolSpec
+from weft.agent.tools import BadArguments
 from weft.assembler import Response
 from weft.parts import FinishReason, Invalid, ToolCall
 

@@ -22,7 +22,7 @@ from weft.agent.decide import (
     WaitOutside,
     decide,
 )
-from weft.agent.definition import AgentDefinition, RetryClass, ToolSpec
+from weft.agent.definition import AgentDefinition
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -40,6 +40,7 @@ from weft.agent.events import (
 )
 from weft.agent.lifecycle import CALL, CLOSED, CallState, CallStep
 from weft.agent.state import IllegalEvent, RunState
+from weft.agent.tool_spec import RetryClass, ToolSpec
 
 STEPS: dict[CallStep, AnyRunEvent] = {
     CallStep.REFUSE: CallRefused("c", "cancelled", "no"),

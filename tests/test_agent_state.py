@@ -6,9 +6,11 @@ from msgspec import Raw
 
 from tests.agent_runs import ASKED, append, call_of, run_with, started
 from weft.agent.decide import FailRun, FinishRun, RefuseCall, StartTurn, decide
-from weft.agent.definition import AgentDefinition, Limits, ToolSpec
+from weft.agent.definition import AgentDefinition, Limits
 from weft.agent.events import (
     AnyRunEvent,
+    ApprovalDecided,
+    ApprovalRequested,
     CallFinished,
     CallIntended,
     CallOutput,
@@ -32,6 +34,7 @@ from weft.agent.events import (
 )
 from weft.agent.lifecycle import CLOSED, PROPOSED
 from weft.agent.state import ABANDONED, IllegalEvent, RunState, fold
+from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
 from weft.parts import Usage
 
@@ -237,9 +240,9 @@ def test_a_person_settles_what_is_parked(event: CallResolved, result: str) -> No
 
 
 def test_a_retry_keeps_the_approval() -> None:
-    state = run_with(ToolSpec("t"), calls=[call_of("c", "t")])
+    state = run_with(ToolSpec("t"), calls=[call_of("c", "t", "ask")])
+    append(state, ApprovalRequested("a", "c", "d", 9.0), ApprovalDecided("a", "c", True, "me"))
     append(state, CallIntended("c", 1, "k"), CallParked("c", "died"))
-    state.calls["c"].approved = True
     append(state, CallResolved("c", "retry", "me"))
     assert (state.calls["c"].state, state.calls["c"].approved) == (PROPOSED, True)
     append(state, CallIntended("c", 2, "k"))
@@ -264,6 +267,17 @@ def test_an_unknown_kind_is_an_error_and_an_unknown_field_is_not() -> None:
         decode_event(b'{"kind":"run.exploded"}')
     newer = b'{"kind":"run.cancelled","by":"me","mood":"bad"}'
     assert decode_event(newer) == RunCancelled("me")
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    state = run_with(ToolSpec("t"), calls=[call_of("c", "t"), call_of("d", "t")])
+    before, copy = state.copy(), state.copy()
+    assert copy == state
+    append(copy, CallIntended("c", 1, "k"), MessageAdded(ASKED), RunCancelled("me"))
+    copy.granted.add("t")
+    copy.turns[-1].calls[1].why = "changed"
+    assert state == before
+    assert copy.calls["c"] is copy.turns[-1].calls[0]
 
 
 def test_the_fold_of_a_log_is_its_state() -> None:

@@ -1,1 +1,1 @@
-"""Durable agents: runs that survive a crash at any moment and never act twice."""
+"""The durable agent runtime: a loop of model turns and tool calls that survives a crash."""

@@ -9,46 +9,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
-from msgspec import Raw
 
+from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
-
-RetryClass = Literal["once", "idempotent", "pure", "transactional"]
-"""What a call without a receipt means:
-
-once            it may have happened: nobody repeats it without being told to (the default)
-idempotent      repeated under the same key, which the tool uses to recognise it
-pure            repeated: it has no effect
-transactional   repeated: its effects and its receipt are committed together, so it has none
-"""
-
-ToolKind = Literal["python", "mcp", "client", "agent"]
-Approval = Literal["never", "always", "predicate"]
-
-
-class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool as a run sees it."""
-
-    name: str
-    description: str = ""
-    parameters: Raw = Raw(b"{}")
-    """JSON Schema of the arguments."""
-
-    kind: ToolKind = "python"
-    retry: RetryClass = "once"
-    has_lookup: bool = False
-    """Whether the tool can tell if a call under a key has happened."""
-
-    approval: Approval = "never"
-    timeout: float | None = None
-    exclusive: str | None = None
-    """Calls of tools with the same word here run one after the other."""
-
-    server: str | None = None
-    """The MCP server."""
-
-    digest: str = ""
-    """Of the definition, if the tool's own side may change it."""
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

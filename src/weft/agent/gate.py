@@ -21,19 +21,15 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from weft.agent.definition import ToolSpec
 from weft.agent.events import JudgedCall, Refusal, Verdict
 from weft.agent.state import RunState
+from weft.agent.tool_spec import ToolSpec
+from weft.agent.tools import BadArguments
 from weft.assembler import Response
-from weft.errors import ClientError
 from weft.parts import ToolCall
 
 MAX_CALLS = 1024
 """Calls of one turn that are kept at all: a response of 64 MB could hold a million."""
-
-
-class BadArguments(ClientError):
-    """Arguments that do not fit the tool's schema; the message is what the model is told."""
 
 
 NeedsApproval = Callable[[ToolSpec, str], bool]

@@ -9,13 +9,14 @@ same rule as the runtime.
 """
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from msgspec import Raw
 
-from weft.agent.definition import AgentDefinition, ToolSpec
+from weft.agent.definition import AgentDefinition
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -43,6 +44,7 @@ from weft.agent.events import (
     text_result,
 )
 from weft.agent.lifecycle import AWAITED, CALL, CLOSED, PROPOSED, CallState, CallStep
+from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
 from weft.parts import FinishReason
 
@@ -91,18 +93,24 @@ class Call:
     tool: ToolSpec | None
     state: CallState
     attempts: int = 0
-    approved: bool = False
     approval: ApprovalRequested | None = None
+    decision: ApprovalDecided | None = None
     intended_at: float = 0.0
     why: str = ""
     """Why it is parked."""
 
     result: Contents = ()
     is_error: bool = False
+    was_submitted: bool = False
+    """Whether the client gave the result."""
 
     @property
     def id(self) -> str:
         return self.judged.id
+
+    @property
+    def approved(self) -> bool:
+        return self.decision is not None and self.decision.approved
 
 
 @dataclass(slots=True)
@@ -166,6 +174,17 @@ class RunState:
 
     def is_granted(self, tool: str) -> bool:
         return None in self.granted or tool in self.granted
+
+    def copy(self) -> "RunState":
+        """A state of its own. Turns before the last one, and their calls, are over and shared."""
+        new = copy(self)
+        new.turns, new.calls = [*self.turns], {**self.calls}
+        new.messages, new.granted = [*self.messages], {*self.granted}
+        if new.turns:
+            last = new.turns[-1] = copy(new.turns[-1])
+            last.calls = [copy(call) for call in last.calls]
+            new.calls |= {call.id: call for call in last.calls}
+        return new
 
     # The fold
 
@@ -281,7 +300,7 @@ class RunState:
                 f"approval {event.approval!r} was not requested for it"
             )
         call = self._step(event.call, CallStep.APPROVE if event.approved else CallStep.DENY)
-        call.approved = event.approved
+        call.decision = event
         if not event.approved:
             reason = f" Reason: {event.reason}" if event.reason else ""
             call.result, call.is_error = text_result(DENIED + reason), True
@@ -327,6 +346,7 @@ class RunState:
                 )
         for output in event.outputs:
             call = self._step(output.call, CallStep.SUBMIT)
+            call.was_submitted = True
             call.result, call.is_error = output.result, output.is_error
 
     # The run
