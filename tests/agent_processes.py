@@ -4,7 +4,7 @@ python -m tests.agent_processes STORE UPSTREAM FOLDER [KILL]
 
 Starts a run, or goes on with the one that is there, until it ends or waits, and says which. KILL
 says where to die of SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or
-`effect:2`, right after the second effect of a tool.
+`effect:2`, right after the second effect of a tool; `freeze:after:7` is SIGSTOP there.
 """
 
 import asyncio
@@ -51,8 +51,11 @@ class Places:
 
     def reach(self, place: str) -> None:
         self.counts[place] += 1
-        if self._kill == f"{place}:{self.counts[place]}":
+        here = f"{place}:{self.counts[place]}"
+        if self._kill == here:
             os.kill(os.getpid(), signal.SIGKILL)
+        elif self._kill == f"freeze:{here}":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class KillingStore(SqlStore):
@@ -63,6 +66,16 @@ class KillingStore(SqlStore):
         database = Postgres(Secret(url), 5.0) if file == url else Sqlite(Path(file), 1.0)
         super().__init__(database, WritePolicy())
         self._places = places
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, url: str) -> "AsyncIterator[KillingStore]":
+        store = cls(url, Places())
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
 
     async def seats(self) -> list[tuple[int, str]]:
         """What the tool `book` has written."""
