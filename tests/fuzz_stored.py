@@ -32,6 +32,7 @@ from tests import fuzz_inputs
 from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.fuzz import Target, cut, main, must
 from tests.played import BODY, EVENTS, Piece, Play, Played
+from tests.stored_logs import as_sent, events_of, pack, unpack
 from tests.test_relay_run import REQUEST_BODIES, upstream_config
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.relay.audit import audit_entry
@@ -42,7 +43,6 @@ from weft.relay.incoming import (
     RequestLimits,
     StorePolicy,
 )
-from weft.relay.log import as_sent, events_of, pack, unpack
 from weft.relay.persistence import Persistence, ResponseWriter
 from weft.relay.routing import Routing
 from weft.relay.run import Run

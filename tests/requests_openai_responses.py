@@ -2,22 +2,9 @@
 
 from hypothesis import strategies as st
 
+from tests.requests_openai_chat import ARGUMENTS, CLOSED, NAMES, SCHEMA, Object, some
 from tests.strategies import TEXT
 
-Object = dict[str, object]
-
-NAMES = st.sampled_from(["look", "read_file", "w-1"])
-ARGUMENTS = st.sampled_from(["{}", '{"b":1,"a":1.50}', '{"city":"Köln"}', "{"])
-SCHEMA: Object = {
-    "type": "object",
-    "properties": {"b": {"type": "integer"}, "a": {"default": None}},
-}
-CLOSED: Object = {
-    "type": "object",
-    "properties": {"a": {"type": "string"}},
-    "required": ["a"],
-    "additionalProperties": False,
-}
 MARKS: st.SearchStrategy[Object] = st.sampled_from(
     [
         {},
@@ -26,11 +13,6 @@ MARKS: st.SearchStrategy[Object] = st.sampled_from(
     ]
 )
 DONE: st.SearchStrategy[Object] = st.sampled_from([{}, {"status": "completed"}])
-
-
-def some(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Object]:
-    """Any of these keys, or none."""
-    return st.fixed_dictionaries({}, optional=fields)
 
 
 def texts() -> st.SearchStrategy[Object]:

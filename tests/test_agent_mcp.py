@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import QUICK
-from weft.agent.mcp import McpServer, McpTool, tool_name
-from weft.agent.mcp_config import MAX_MESSAGE, Loss, McpServerConfig, McpUnavailable
+from weft.agent.mcp import McpClient, McpTool, tool_name
+from weft.agent.mcp_config import MAX_MESSAGE, ConnectionLoss, McpServerConfig, McpUnavailable
 from weft.agent.mcp_stdio import GRACE, stdio_transport
 from weft.agent.tool_spec import (
     TOOL_NAME,
@@ -75,19 +75,19 @@ def configured(transport: str, **options: Any) -> Iterator[McpServerConfig]:
 
 
 def on(
-    transport: str, test: Callable[[McpServer, dict[str, McpTool]], Awaitable[None]], **options: Any
+    transport: str, test: Callable[[McpClient, dict[str, McpTool]], Awaitable[None]], **options: Any
 ) -> None:
     """Runs a test with a connected server and its tools, by their names there."""
 
     async def connected() -> None:
         with configured(transport, **options) as config:
-            async with McpServer(config) as server:
+            async with McpClient(config) as server:
                 await test(server, await tools_of(server))
 
     asyncio.run(connected())
 
 
-async def tools_of(server: McpServer) -> dict[str, McpTool]:
+async def tools_of(server: McpClient) -> dict[str, McpTool]:
     return {tool.spec.name.partition("__")[2]: tool for tool in await server.tools()}
 
 
@@ -118,7 +118,7 @@ def finished(text: str) -> Finished:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_tools_are_listed_and_called(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         spec = tools["add"].spec
         assert (spec.name, spec.kind, spec.server) == ("test__add", "mcp", "test")
         assert (spec.description, spec.retry, spec.timeout) == ("Add two numbers.", "once", 60.0)
@@ -146,7 +146,7 @@ def test_tools_are_listed_and_called(transport: str) -> None:
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_errors_of_tools_are_answers(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         # The package does not tell clients what the exception was.
         assert await call(tools["fail"]) == failed("Error executing tool fail")
         outcome = await call(tools["add"], '{"a":"one"}')
@@ -160,7 +160,7 @@ def test_errors_of_tools_are_answers(transport: str) -> None:
 
 
 def test_contents_are_carried_over() -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         assert await call(tools["everything"]) == Finished(
             (
                 TextContent("see"),
@@ -179,7 +179,7 @@ def test_contents_are_carried_over() -> None:
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_calls_run_beside_one_another(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         sums = [call(tools["add"], f'{{"a":{n},"b":{n}}}') for n in range(20)]
         assert await asyncio.gather(*sums) == [finished(str(2 * n)) for n in range(20)]
 
@@ -189,10 +189,10 @@ def test_calls_run_beside_one_another(transport: str) -> None:
 def test_only_what_is_allowed_can_be_used(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         with configured("http") as config:
-            async with McpServer(config) as server:
+            async with McpClient(config) as server:
                 add = (await tools_of(server))["add"]
             allowing = McpServerConfig(name="test", url=config.url, allow=("look", "no_such"))
-            async with McpServer(allowing) as server:
+            async with McpClient(allowing) as server:
                 assert list(await tools_of(server)) == ["look"]
                 # A run that began under the old settings is held to the new ones.
                 outcome = await call(McpTool(server, add.spec), '{"a":1,"b":2}')
@@ -204,7 +204,7 @@ def test_only_what_is_allowed_can_be_used(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_hints_count_only_if_the_settings_trust_them(trusted: bool) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         classes = {name: tools[name].spec.retry for name in ("look", "hang", "add")}
         hinted = {"look": "pure", "hang": "idempotent", "add": "once"}
         assert classes == (hinted if trusted else dict.fromkeys(hinted, "once"))
@@ -213,7 +213,7 @@ def test_hints_count_only_if_the_settings_trust_them(trusted: bool) -> None:
 
 
 def test_the_environment_is_what_is_listed_and_nothing_else() -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         outcome = await call(tools["environment"])
         assert isinstance(outcome, Finished)
         # Python itself sets LC_CTYPE in the C locale.
@@ -257,7 +257,7 @@ def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str
 
 async def unavailable(config: McpServerConfig) -> str:
     """Why the tools of a server cannot be listed."""
-    async with McpServer(config) as server:
+    async with McpClient(config) as server:
         while True:
             with pytest.raises(McpUnavailable) as caught:
                 await server.tools()
@@ -270,7 +270,7 @@ async def unavailable(config: McpServerConfig) -> str:
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_a_definition_that_changed_is_not_called_until_it_is_approved(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         await call(tools["redefine"])
         outcome = await call(tools["add"], '{"a":1,"b":2}')
         assert isinstance(outcome, Changed)
@@ -287,7 +287,7 @@ def test_a_definition_that_changed_is_not_called_until_it_is_approved(transport:
 
 
 def test_a_name_that_no_model_api_accepts_is_altered() -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         (name,) = [name for name in tools if name.startswith("with")]
         assert re.fullmatch("with_dots_and-slashes_[0-9a-f]{8}", name)
         assert await call(tools[name]) == finished("odd")
@@ -308,14 +308,14 @@ def test_names_are_legal_and_differ(names: list[str]) -> None:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_call_whose_server_dies_is_ambiguous(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         assert isinstance(await call(tools["die"]), Ambiguous)
 
     on(transport, test)
 
 
 def test_all_calls_in_progress_become_ambiguous_and_the_next_one_finds_a_new_process() -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         begun = Begun()
         hanging = asyncio.ensure_future(call(tools["hang"], report=begun))
         await begun.event.wait()
@@ -333,7 +333,7 @@ def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> N
         second = None
         try:
             config = McpServerConfig(name="test", url=first.url, connect_timeout=20)
-            async with McpServer(config) as server:
+            async with McpClient(config) as server:
                 add = (await tools_of(server))["add"]
                 first.close()
                 # Nobody listens: it is certain that the call was not executed.
@@ -354,7 +354,7 @@ def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> N
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_a_call_that_is_late_is_ambiguous_and_does_not_disturb_others(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         hanging = McpTool(server, msgspec.structs.replace(tools["hang"].spec, timeout=0.5))
         late, answered = await asyncio.gather(call(hanging), call(tools["add"], '{"a":1,"b":2}'))
         assert late == Ambiguous("MCP server test: no answer within 0.5 s; the call was sent")
@@ -366,7 +366,7 @@ def test_a_call_that_is_late_is_ambiguous_and_does_not_disturb_others(transport:
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_cancellation_passes_through(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         begun = Begun()
         hanging = asyncio.ensure_future(call(tools["hang"], report=begun))
         await begun.event.wait()
@@ -383,7 +383,7 @@ def test_calls_in_progress_become_ambiguous_when_the_server_is_closed(transport:
     async def test() -> None:
         begun = Begun()
         with configured(transport) as config:
-            async with McpServer(config) as server:
+            async with McpClient(config) as server:
                 hang = (await tools_of(server))["hang"]
                 hanging = asyncio.ensure_future(call(hang, report=begun))
                 await begun.event.wait()
@@ -397,7 +397,7 @@ def test_calls_in_progress_become_ambiguous_when_the_server_is_closed(transport:
 
 def test_a_call_before_the_start_is_not_sent() -> None:
     async def test() -> None:
-        server = McpServer(misbehaving("plain"))
+        server = McpClient(misbehaving("plain"))
         with pytest.raises(McpUnavailable, match="MCP server test: not connected: not started"):
             await server.tools()
 
@@ -433,7 +433,7 @@ def test_a_server_that_cannot_be_used_says_why(config: McpServerConfig, why: str
 
 def outcome_of(how: str, **options: Any) -> AnyOutcome:
     async def test() -> AnyOutcome:
-        async with McpServer(misbehaving(how, **options)) as server:
+        async with McpClient(misbehaving(how, **options)) as server:
             (tool,) = await server.tools()
             return await call(tool)
 
@@ -474,7 +474,7 @@ def test_a_server_that_closes_its_output_is_lost() -> None:
 
 def test_a_list_without_end_is_cut() -> None:
     async def test() -> int:
-        async with McpServer(misbehaving("endless-list")) as server:
+        async with McpClient(misbehaving("endless-list")) as server:
             return len(await server.tools())
 
     assert asyncio.run(test()) == 100
@@ -482,7 +482,7 @@ def test_a_list_without_end_is_cut() -> None:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_large_result_arrives_and_a_huge_one_is_ambiguous(transport: str) -> None:
-    async def test(server: McpServer, tools: dict[str, McpTool]) -> None:
+    async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         size = MAX_MESSAGE - 4096
         assert await call(tools["large"], f'{{"size":{size}}}') == finished("x" * size)
         outcome = await call(tools["large"], f'{{"size":{MAX_MESSAGE}}}')
@@ -578,7 +578,7 @@ def test_what_the_server_did_not_answer_itself_is_ambiguous(
     how: str, outcome: AnyOutcome | None
 ) -> None:
     async def test(url: str) -> AnyOutcome:
-        async with McpServer(McpServerConfig(name="test", url=url)) as server:
+        async with McpClient(McpServerConfig(name="test", url=url)) as server:
             (tool,) = await server.tools()
             found = await call(tool)
             # Whatever it was, it does not cost the connection.
@@ -593,7 +593,7 @@ def test_what_the_server_did_not_answer_itself_is_ambiguous(
 
 def test_a_session_that_the_server_forgot_is_opened_again_before_the_call() -> None:
     async def test(url: str) -> AnyOutcome:
-        async with McpServer(McpServerConfig(name="test", url=url)) as server:
+        async with McpClient(McpServerConfig(name="test", url=url)) as server:
             (tool,) = await server.tools()
             Proxy.forgotten.add("session")
             return await call(tool)
@@ -604,7 +604,7 @@ def test_a_session_that_the_server_forgot_is_opened_again_before_the_call() -> N
 
 def test_a_server_that_does_not_list_its_tools_in_time_gets_no_call() -> None:
     async def test() -> AnyOutcome:
-        async with McpServer(misbehaving("slow-list", timeout=0.5)) as server:
+        async with McpClient(misbehaving("slow-list", timeout=0.5)) as server:
             (tool,) = await server.tools()
             return await call(tool)
 
@@ -622,7 +622,7 @@ def test_a_server_and_its_children_are_gone_when_it_is_closed(
     caplog.set_level(logging.INFO)
 
     async def test() -> None:
-        async with McpServer(misbehaving("parent")) as server:
+        async with McpClient(misbehaving("parent")) as server:
             await server.tools()
 
     asyncio.run(test())
@@ -647,7 +647,7 @@ def test_whoever_does_not_wait_for_a_server_to_stop_has_it_killed() -> None:
         entered = asyncio.Event()
 
         async def hold() -> None:
-            async with stdio_transport(misbehaving("stubborn"), Loss(lambda why: None)):
+            async with stdio_transport(misbehaving("stubborn"), ConnectionLoss(lambda why: None)):
                 entered.set()
                 await asyncio.Event().wait()
 
@@ -711,7 +711,7 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], messag
 
 def test_arguments_are_an_object() -> None:
     async def test() -> None:
-        async with McpServer(misbehaving("plain")) as server:
+        async with McpClient(misbehaving("plain")) as server:
             (tool,) = await server.tools()
             assert tool.decode('{"a":[1]}') == {"a": [1]}
             for arguments in ("[]", "", '{"a":', '"\ud800"', "[" * 100_000):
@@ -731,10 +731,10 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
     program = """
 import asyncio, sys
 sys.modules["mcp"] = None  # as if it were not installed
-from weft.agent.mcp import McpServer
+from weft.agent.mcp import McpClient
 from weft.agent.mcp_config import McpServerConfig
 async def main():
-    async with McpServer(McpServerConfig(name="a", command=("x",))):
+    async with McpClient(McpServerConfig(name="a", command=("x",))):
         pass
 asyncio.run(main())
 """

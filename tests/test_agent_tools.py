@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import inspect
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -15,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import asyncpg  # type: ignore[import-untyped]
 import msgspec
 import pytest
 from hypothesis import given
@@ -23,7 +21,6 @@ from hypothesis import strategies as st
 
 import weft
 from tests import agent_shop
-from tests.stores import postgres
 from tests.strategies import QUICK
 from weft.agent.tool_execution import Execution, Late
 from weft.agent.tool_spec import (
@@ -41,9 +38,7 @@ from weft.agent.tool_spec import (
 from weft.agent.tools import BadArguments, PythonTool, ToolContext, load_tool, tool, tool_of
 from weft.errors import ArgumentTypeError, ArgumentValueError, InternalError
 from weft.request import FileContent, ImageContent, TextContent
-from weft.store import postgres as postgres_store
-from weft.store import sqlite as sqlite_store
-from weft.store.queries import Queries, Query, Row
+from weft.store.queries import Query, Row
 
 
 class Size(enum.Enum):
@@ -731,26 +726,6 @@ def book(context: ToolContext, seat: int) -> Generator[Query, Sequence[Row], str
     return f"{rows[0][0]!r} booked"
 
 
-def with_receipt(seat: int) -> Queries[Finished]:
-    """A tool's statements in a transaction with its receipt, as the runtime will run them."""
-    made = tool_of(book)
-    outcome = yield from made.queries(
-        made.decode(json.dumps({"seat": seat})), ToolContext("run_1", f"call_{seat}")
-    )
-    yield "INSERT INTO receipts (answer) VALUES (?)", (outcome.text,)
-    return outcome
-
-
-TABLES = """
-CREATE TEMPORARY TABLE seats (seat int PRIMARY KEY, booking text);
-CREATE TEMPORARY TABLE receipts (answer text);
-"""
-BOOKED = (
-    [(1, "run_1/call_1"), (2, "run_1/call_2")],
-    ["1 booked", "ValueError: nobody sits there", "2 booked"],
-)
-
-
 def test_a_generator_function_is_transactional() -> None:
     made = tool_of(book)
     assert made.spec.retry == "transactional"
@@ -762,37 +737,24 @@ def test_a_generator_function_is_transactional() -> None:
         PythonTool(book, retry="once")
 
 
-def test_effect_and_receipt_are_one_transaction_in_sqlite() -> None:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.executescript(TABLES)
-    for seat in (1, 13, 2, 1):
-        try:
-            with sqlite_store.transaction(connection, "BEGIN IMMEDIATE"):
-                sqlite_store.run_queries(connection, with_receipt(seat))
-        except sqlite3.IntegrityError:
-            assert connection.execute("SELECT count(*) FROM seats").fetchone() == (2,)
-    seats = connection.execute("SELECT seat, booking FROM seats ORDER BY seat").fetchall()
-    receipts = [answer for (answer,) in connection.execute("SELECT answer FROM receipts")]
-    connection.close()
-    assert (seats, receipts) == BOOKED
+def test_a_transactional_tool_yields_statements_and_returns_its_answer() -> None:
+    made = tool_of(book)
+    statements = made.queries(made.decode('{"seat":1}'), ToolContext("run_1", "call_1"))
+    insert = "INSERT INTO seats (seat, booking) VALUES (?, ?)"
+    assert next(statements) == (insert, (1, "run_1/call_1"))
+    assert statements.send([]) == ("SELECT count(*) FROM seats", ())
+    with pytest.raises(StopIteration) as end:
+        statements.send([(1,)])
+    assert end.value.value == Finished((TextContent("1 booked"),))
 
 
-def test_effect_and_receipt_are_one_transaction_in_postgresql() -> None:
-    async def book_seats() -> tuple[list[tuple[int, str]], list[str]]:
-        connection = await asyncpg.connect(postgres().get_uri())
-        await connection.execute(TABLES)
-        for seat in (1, 13, 2, 1):
-            try:
-                async with connection.transaction():
-                    await postgres_store.run_queries(connection, with_receipt(seat))
-            except asyncpg.UniqueViolationError:
-                assert await connection.fetchval("SELECT count(*) FROM seats") == 2
-        seats = await connection.fetch("SELECT seat, booking FROM seats ORDER BY seat")
-        receipts = await connection.fetch("SELECT answer FROM receipts")
-        await connection.close()
-        return [tuple(row) for row in seats], [answer for (answer,) in receipts]
-
-    assert asyncio.run(book_seats()) == BOOKED
+def test_what_a_transactional_tool_raises_reaches_the_transaction() -> None:
+    made = tool_of(book)
+    statements = made.queries(made.decode('{"seat":13}'), ToolContext("run_1", "call_1"))
+    next(statements)
+    statements.send([])
+    with pytest.raises(ValueError, match="nobody sits there"):
+        statements.send([(1,)])
 
 
 # Values

@@ -12,8 +12,8 @@ import pytest
 from tests.faults.wires import CHAT, DIALECTS, RESPONSES, SPEECHES
 from tests.fuzz import FAILURES, Broken, Target, batch, main, saved
 from tests.fuzz_stored import FREE, STORED, check, made, way
+from tests.stored_logs import audit_log
 from tests.test_stored_equals_streamed import World as Stored
-from weft.relay.audit import audit_log
 from weft.store.records import Block, Entry
 
 BATCHES = 8

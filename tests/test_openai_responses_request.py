@@ -8,22 +8,22 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
 from tests.listening import listening
+from tests.request_codecs import CodecUnderTest, Object, raw
+from tests.requests_openai_chat import SCHEMA, leaves, spoken_texts
 from tests.requests_openai_chat import bodies as chat_bodies
-from tests.requests_openai_chat import leaves, spoken_texts
-from tests.requests_openai_responses import SCHEMA, Object, bodies, own_bodies
+from tests.requests_openai_responses import bodies, own_bodies
 from tests.strategies import FEW, QUICK
 from weft.context import Context
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.request import REQUEST as CHAT
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
-from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
-from weft.dialects.requests.passthrough import RequestWithSource
+from weft.dialects.requests.codec import Rendered
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -48,33 +48,13 @@ NAME = "openai-responses"
 HI = Message("user", (TextContent("hi"),))
 GREETING: Object = {"type": "message", "role": "user", "content": "hi"}
 
-
-def parsed(body: Object, context: Context | None = None) -> Parsed:
-    return REQUEST.parse(json.dumps(body).encode(), context or Context())
-
-
-def read(body: Object, context: Context | None = None) -> Request:
-    """The request of a body, without the memory of it."""
-    request = parsed({"model": "m", **body}, context).request
-    assert isinstance(request, RequestWithSource)
-    assert request.source is not None
-    return request.source.request
+CODEC = CodecUnderTest(REQUEST, {"model": "m"})
+parse, read, render, written = CODEC.parse, CODEC.read, CODEC.render, CODEC.written
 
 
-def item(value: Object, context: Context | None = None) -> Message:
+def item(value: Object) -> Message:
     """What one item is read as."""
-    return read({"input": [value]}, context).messages[0]
-
-
-def render(request: Request, context: Context | None = None) -> tuple[Rendered, list[Loss]]:
-    losses = Losses()
-    return REQUEST.render(request, context or Context(), losses), losses.found
-
-
-def written(request: Request, context: Context | None = None) -> tuple[Object, list[Loss]]:
-    rendered, losses = render(request, context)
-    body: Object = json.loads(rendered.body)
-    return body, losses
+    return read(input=[value]).messages[0]
 
 
 # The same dialect on both sides
@@ -83,23 +63,23 @@ def written(request: Request, context: Context | None = None) -> tuple[Object, l
 @QUICK
 @given(body=own_bodies())
 def test_a_request_of_this_dialect_is_sent_unchanged(body: Object) -> None:
-    assert written(parsed(body).request) == (body, [])
+    assert written(parse(body).request) == (body, [])
 
 
 @QUICK
 @given(body=own_bodies())
 def test_a_request_without_its_source_is_rendered_with_the_same_meaning(body: Object) -> None:
     """Nulls, defaults, short forms and `completed` are normalised; nothing else may change."""
-    request = read(body)
+    request = read(**body)
     again, losses = written(request)
     assert losses == []
-    assert read(again) == request
+    assert read(**again) == request
 
 
 @QUICK
 @given(body=bodies(), model=st.sampled_from(["m", "other"]))
 def test_an_edit_changes_what_it_touches_and_nothing_else(body: Object, model: str) -> None:
-    request = parsed(body).request
+    request = parse(body).request
     request = msgspec.structs.replace(request, model=model, messages=(HI, *request.messages))
     said = body["input"]
     items = said if isinstance(said, list) else [{**GREETING, "content": said}]
@@ -121,13 +101,13 @@ LATE: Object = {
 def test_tools_of_input_items_are_tools_and_stay_where_they_were_declared() -> None:
     function = {"type": "function", "name": "f", "parameters": {}, "strict": False}
     body: Object = {"model": "m", "input": [LATE, GREETING, LATE], "tools": [function]}
-    parsed_ = parsed(body)
-    assert [(tool.namespace, tool.name) for tool in parsed_.request.tools] == [
+    parsed = parse(body)
+    assert [(tool.namespace, tool.name) for tool in parsed.request.tools] == [
         (None, "f"), (None, "g"), ("ns", "f")
     ]  # fmt: skip
-    assert parsed_.source_paths.source("tools[2].strict") == "input[2].tools[1].tools[0].strict"
-    assert written(parsed_.request) == (body, [])
-    again, losses = written(read(body))
+    assert parsed.source_paths.source("tools[2].strict") == "input[2].tools[1].tools[0].strict"
+    assert written(parsed.request) == (body, [])
+    again, losses = written(read(**body))
     assert (again["tools"], losses) == ([function], [])
 
 
@@ -142,9 +122,9 @@ def test_key_order_and_number_formats_stay() -> None:
 def test_includes_for_the_gateway_are_not_sent_upstream() -> None:
     """The one difference to what came."""
     both: Object = {"model": "m", "input": "x", "include": ["required_action", "other"]}
-    assert written(parsed(both).request) == ({**both, "include": ["other"]}, [])
+    assert written(parse(both).request) == ({**both, "include": ["other"]}, [])
     ours: Object = {"model": "m", "input": "x", "include": ["required_action"]}
-    assert written(parsed(ours).request) == ({"model": "m", "input": "x"}, [])
+    assert written(parse(ours).request) == ({"model": "m", "input": "x"}, [])
 
 
 # Reading
@@ -202,7 +182,7 @@ CALL: Object = {"type": "function_call", "call_id": "c", "name": "f", "arguments
                     FileContent(url="u", filename="n"),
                     FileContent(data="AA"),
                     OpaqueContent(
-                        NAME, "message.input_video", Raw(b'{"type": "input_video", "video_url": 1}')
+                        NAME, "message.input_video", raw({"type": "input_video", "video_url": 1})
                     ),
                 ),
             ),
@@ -308,7 +288,7 @@ CALL: Object = {"type": "function_call", "call_id": "c", "name": "f", "arguments
         ),
         (
             {"id": "x"},
-            Message("assistant", (OpaqueContent(NAME, "item_reference", Raw(b'{"id": "x"}')),)),
+            Message("assistant", (OpaqueContent(NAME, "item_reference", raw({"id": "x"})),)),
         ),
         (
             {"type": "computer_call_output", "call_id": 1},
@@ -318,7 +298,7 @@ CALL: Object = {"type": "function_call", "call_id": "c", "name": "f", "arguments
                     OpaqueContent(
                         NAME,
                         "computer_call_output",
-                        Raw(b'{"type": "computer_call_output", "call_id": 1}'),
+                        raw({"type": "computer_call_output", "call_id": 1}),
                     ),
                 ),
             ),
@@ -331,8 +311,8 @@ def test_an_item_is_parsed(value: Object, expected: Message) -> None:
 
 
 def test_a_text_as_input_is_one_user_message() -> None:
-    assert read({"input": "hi"}).messages == (HI,)
-    assert read({}).messages == read({"input": None}).messages == ()
+    assert read(input="hi").messages == (HI,)
+    assert read().messages == read(input=None).messages == ()
 
 
 def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
@@ -344,7 +324,7 @@ def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
         "summary": [{"type": "summary_text", "text": "why"}],
         "encrypted_content": sealed,
     }
-    request = parsed({"model": "m", "input": [value]}).request
+    request = parse({"model": "m", "input": [value]}).request
     thought = ReasoningContent("why", "summary", "i", "s", "e", "r", "elsewhere")
     assert request.messages == (Message("assistant", (thought,)),)
     rendered, losses = render(request)
@@ -369,7 +349,7 @@ def test_the_signature_of_a_call_is_read_from_the_reasoning_before_it(said: list
     thought: Object = {"type": "reasoning", "summary": said, "encrypted_content": CARRIED}
     call: Object = {**CALL, "call_id": "c"}
     result: Object = {"type": "function_call_output", "call_id": "c", "output": "r"}
-    request = parsed({"model": "m", "input": [thought, call, result]}).request
+    request = parse({"model": "m", "input": [thought, call, result]}).request
     contents = [content for message in request.messages for content in message.content]
     told = [ReasoningContent("why", "summary", origin="elsewhere")] if said else []
     assert contents[:-2] == told
@@ -384,7 +364,7 @@ def test_the_signature_of_a_call_is_read_from_the_reasoning_before_it(said: list
 def test_trap_10_either_id_of_a_call_is_accepted_and_the_calls_is_sent(id: str) -> None:
     call: Object = {**CALL, "id": "fc_1", "call_id": "call_1"}
     result: Object = {"type": "function_call_output", "call_id": id, "output": "r"}
-    request = parsed({"model": "m", "input": [call, result]}).request
+    request = parse({"model": "m", "input": [call, result]}).request
     assert request.messages[1].content == (ResultContent("call_1", (TextContent("r"),)),)
     assert written(request) == (
         {"model": "m", "input": [call, {**result, "call_id": "call_1"}]},
@@ -461,11 +441,11 @@ FIELDS: list[tuple[Object, Request]] = [
 
 @pytest.mark.parametrize(("body", "expected"), FIELDS, ids=lambda one: str(one)[:40])
 def test_a_field_is_parsed(body: Object, expected: Request) -> None:
-    assert read(body) == msgspec.structs.replace(expected, dialect=NAME)
+    assert read(**body) == msgspec.structs.replace(expected, dialect=NAME)
 
 
-def declared(kind: str, name: str, raw: Object, **fields: object) -> Tool:
-    tool = Tool(name, kind, raw=Raw(json.dumps(raw).encode()), origin=NAME)
+def declared(kind: str, name: str, value: Object, **fields: object) -> Tool:
+    tool = Tool(name, kind, raw=raw(value), origin=NAME)
     return msgspec.structs.replace(tool, **fields)
 
 
@@ -527,7 +507,7 @@ MCP: Object = {
                     hosted=Hosted(
                         allowed_domains=("a.example",),
                         context_size="low",
-                        location=Raw(b'{"type": "approximate", "city": "K"}'),
+                        location=raw({"type": "approximate", "city": "K"}),
                     ),
                     extra=Raw(b'{"external_web_access":false}'),
                 ),
@@ -581,7 +561,13 @@ MCP: Object = {
     ids=lambda one: str(one)[:40],
 )
 def test_a_tool_is_parsed(value: Object, expected: tuple[Tool, ...]) -> None:
-    assert read({"tools": [value]}).tools == expected
+    assert read(tools=[value]).tools == expected
+
+
+def test_a_default_container_may_be_written_with_spaces() -> None:
+    tool = b'{"type": "code_interpreter", "container": {"type": "auto"}}'
+    request = REQUEST.parse(b'{"model":"m","tools":[%b]}' % tool, Context()).request
+    assert [found.extra for found in request.tools] == [UNSET]
 
 
 @pytest.mark.parametrize(
@@ -623,7 +609,7 @@ def test_a_tool_is_parsed(value: Object, expected: tuple[Tool, ...]) -> None:
 )
 def test_an_invalid_body_is_refused_with_the_path_of_its_field(body: Object, path: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read(body)
+        read(**body)
     assert caught.value.path == path
 
 
@@ -655,7 +641,7 @@ def test_any_json_is_parsed_or_refused(
 ) -> None:
     for one in ({**body, **broken}, {**body, "input": [{**value, "type": kind}]}, broken):
         with contextlib.suppress(BadRequest):
-            render(parsed(one).request)
+            render(parse(one).request)
 
 
 @QUICK
@@ -666,7 +652,7 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 
 def test_losses_are_reported_with_the_paths_of_the_clients_body() -> None:
-    places = parsed(
+    places = parse(
         {
             "model": "m",
             "input": [
@@ -711,14 +697,14 @@ def test_losses_are_reported_with_the_paths_of_the_clients_body() -> None:
         "text.verbosity",
         "temperature",
     ]
-    short = parsed({"model": "m", "input": "hi"}).source_paths
+    short = parse({"model": "m", "input": "hi"}).source_paths
     assert short.source("messages[0].content[0]") == "input"
 
 
 # Writing for other dialects
 
 OTHER = "anthropic-messages"
-OPEN = Raw(json.dumps(SCHEMA).encode())
+OPEN = raw(SCHEMA)
 CLOSED = Raw(
     b'{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],'
     b'"additionalProperties":false}'
@@ -1213,7 +1199,7 @@ PARAMS = TypeAdapter(ResponseCreateParams)
 @FEW
 @given(body=bodies())
 def test_rendered_bodies_fit_the_types_of_the_official_client(body: Object) -> None:
-    request = msgspec.structs.replace(read(body), dialect=None)
+    request = msgspec.structs.replace(read(**body), dialect=None)
     PARAMS.validate_python(written(request)[0])
 
 
@@ -1291,7 +1277,7 @@ def test_annotations_of_the_assistant_are_sent_back_unchanged() -> None:
     cited: Object = {"type": "url_citation", "url": "u", "start_index": 0, "end_index": 1}
     part: Object = {"type": "output_text", "text": "a", "annotations": [cited]}
     message: Object = {"type": "message", "role": "assistant", "content": [part]}
-    request = read({"input": [message]})
+    request = read(input=[message])
     assert written(request) == ({"model": "m", "input": [message]}, [])
 
 
@@ -1299,6 +1285,7 @@ def test_a_tool_choice_of_this_dialect_is_sent_unchanged() -> None:
     tools: list[Object] = [
         {"type": "mcp", "server_label": "s", "server_url": "u"},
         {"type": "image_generation"},
+        {"type": "web_search_preview_2025_03_11"},
     ]
     for choice in (
         {"type": "mcp", "server_label": "s"},
@@ -1308,14 +1295,19 @@ def test_a_tool_choice_of_this_dialect_is_sent_unchanged() -> None:
             "mode": "auto",
             "tools": [{"type": "mcp", "server_label": "s"}, {"type": "image_generation"}],
         },
+        {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "web_search_preview_2025_03_11"}],
+        },
     ):
         body: Object = {"model": "m", "input": [], "tools": tools, "tool_choice": choice}
-        assert written(read(body)) == (body, [])
+        assert written(read(**body)) == (body, [])
 
 
 def test_an_unknown_cache_retention_is_kept_for_this_dialect() -> None:
     body: Object = {"model": "m", "input": [], "prompt_cache_retention": "7d"}
-    assert written(read(body)) == (body, [])
+    assert written(read(**body)) == (body, [])
 
 
 def test_an_item_whose_name_is_not_text_is_named_after_its_type() -> None:

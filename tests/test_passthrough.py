@@ -22,6 +22,7 @@ from tests.oddities import changed, odd
 from tests.played import Play, PlayedAnswer
 from tests.recordings import FIXTURES
 from tests.sdk_readers import PIECEMEAL, Call, Official, Read, spelled
+from tests.stored_logs import as_sent, audit_log, pack
 from tests.strategies import LEGAL, cuts, examples
 from tests.test_passing_on import joined
 from weft.assembler import Response
@@ -33,9 +34,10 @@ from weft.findings import Finding, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata, Source, ToolCall
-from weft.relay.audit import _DUPLICATES, audit_log
+from weft.relay.audit import (
+    _DUPLICATES,
+)
 from weft.relay.comparison import comparable, different_fields
-from weft.relay.log import as_sent, pack
 from weft.relay.persistence import last_snapshot, status_of, with_status
 from weft.relay.rendering import Passthrough, encoder_of
 from weft.relay.response_reader import ResponseReader

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.stored_logs import events_of, pack, unpack
 from tests.stores import SWIFT, Stores, each_store, entry, sqlite_store
 from tests.strategies import QUICK
 from weft.errors import InternalError
@@ -22,10 +23,7 @@ from weft.relay.log import (
     LogReader,
     StoredLog,
     blocks_of,
-    events_of,
     follow,
-    pack,
-    unpack,
 )
 from weft.sse import Event, write_events
 from weft.store.base import Store, StoreError

@@ -192,6 +192,20 @@ def test_a_request_that_one_target_cannot_express_goes_to_the_next() -> None:
     assert world.records[0].upstream == "b"
 
 
+def test_an_error_body_that_stalls_is_used_as_far_as_it_came() -> None:
+    async def work() -> ErrorPart:
+        stalled = Play([b'{"error":{"message":"try', asyncio.Event()], 503, BODY)
+        timeouts = Timeouts(between_events=0.05)
+        upstream = Played(upstream_config(timeouts=timeouts), stalled)
+        with pytest.raises(RequestFailed) as failed:
+            await World([upstream]).stream(incoming_request())
+        assert len(upstream.asked) == 3
+        assert all(one.aborted for one in upstream.answers)
+        return failed.value.error
+
+    assert within(work).status == 503
+
+
 def test_a_model_that_keeps_failing_is_paused() -> None:
     """Each request counts once, though it asks three times."""
     upstream = Played(upstream_config(breaker=BreakerPolicy(failures=2, open_for=60)), BAD)
@@ -471,6 +485,29 @@ def test_a_paused_turn_is_continued_in_the_same_stream(client: DialectName) -> N
     said = [{"type": "text", "text": "one "}]
     assert second == [*first, {"role": "assistant", "content": said}]
     assert third == [*first, {"role": "assistant", "content": said * 2}]
+
+
+OVERLOADED = Play([HEAD, b'data: {"error":{"message":"overloaded","code":503}}\n\n', DONE])
+
+
+@pytest.mark.parametrize(
+    ("dialect", "first", "second", "text"),
+    [("openai-chat", OVERLOADED, GOOD, "hello"), ("anthropic-messages", PAUSED, ENDED, "one two")],
+    ids=["the next attempt", "the next turn"],
+)
+def test_a_stream_that_ended_sets_no_timeout_for_the_next_head(
+    dialect: str, first: Play, second: Play, text: str
+) -> None:
+    """Its head comes when the grace of the first stream is long over."""
+
+    async def work() -> bytes:
+        head = asyncio.Event()
+        asyncio.get_running_loop().call_later(5 * QUICK.grace, head.set)
+        upstream = Played(upstream_config(dialect=dialect), first, replace(second, head=head))
+        return await World([upstream]).stream(incoming_request())
+
+    response = decode_all(within(work), "openai-chat")[0].response
+    assert (response.text, response.finish_reason) == (text, "stop")
 
 
 def test_a_client_whose_dialect_has_pauses_gets_them() -> None:

@@ -4,7 +4,9 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
+from weft.dialects import DIALECTS
 from weft.dialects.requests.codec import Loss, Losses
+from weft.dialects.requests.source_dialects import SOURCE_DIALECTS
 from weft.dialects.requests.unknown_fields import (
     ESSENTIAL,
     ESSENTIAL_FOR_TOOLS,
@@ -18,6 +20,10 @@ from weft.dialects.requests.unknown_fields import (
 )
 from weft.parts import Json
 from weft.request import OpaqueContent
+
+
+def test_the_fields_are_those_of_dialects_that_have_requests() -> None:
+    assert set(SOURCE_DIALECTS) == {name for name, row in DIALECTS.items() if row.request}
 
 
 class Known(msgspec.Struct, omit_defaults=True):

@@ -20,6 +20,7 @@ from tests.captures import HERE
 from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.gateway_process import gateway
 from tests.played import Play, Played
+from tests.stored_logs import as_sent, audit_log, events_of, unpack
 from tests.strategies import FEW, LEGAL, QUICK, STEPS, Legal
 from tests.test_relay_run import REQUEST_BODIES, upstream_config
 from weft import decode_all, encode
@@ -46,7 +47,6 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
 )
-from weft.relay.audit import audit_log
 from weft.relay.checksum import with_record
 from weft.relay.comparison import comparable, different_fields
 from weft.relay.incoming import (
@@ -57,7 +57,6 @@ from weft.relay.incoming import (
     StorePolicy,
     api_of,
 )
-from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
 from weft.relay.run import Run

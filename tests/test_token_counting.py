@@ -8,7 +8,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.faults.upstream import RESET, Step, Upstream, answer, upstream
+from tests.faults.upstream import RESET, SILENCE, Step, Upstream, answer, upstream
 from tests.faults.wires import CHAT, RESPONSES, SPEECHES
 from tests.gateway_process import gateway
 from tests.open_responses import Object
@@ -16,6 +16,7 @@ from tests.test_compaction import settings
 from weft.dialects.envelope import wrap_summary
 
 PATIENCE = 30.0
+QUICK = f"[upstreams.{RESPONSES}.timeouts]\nbetween_events = 0.3\n"
 COUNTED = b'{"object":"response.input_tokens","input_tokens":1234}'
 WEATHER: Object = {
     "type": "function",
@@ -55,7 +56,7 @@ def far() -> Iterator[Upstream]:
 @pytest.fixture(scope="module")
 def world(far: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with (
-        gateway(settings(far.url), tmp_path_factory.mktemp("gateway")) as running,
+        gateway(settings(far.url) + QUICK, tmp_path_factory.mktemp("gateway")) as running,
         httpx.Client(base_url=running.url, timeout=PATIENCE, trust_env=False) as client,
     ):
         yield World(client, far)
@@ -96,6 +97,7 @@ SILENT: dict[str, tuple[Step, ...]] = {
     "no JSON": (answer(b"<html>"),),
     "a count that failed": (answer(COUNTED, "500 Internal Server Error"),),
     "no answer": (RESET,),
+    "half an answer": (answer(COUNTED)[:-5], SILENCE),
 }
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.passing_world import WIRES, passing
+from tests.stored_logs import as_sent, events_of, pack
 from tests.test_verify import verified, verify
-from weft.relay.log import as_sent, events_of, pack
 from weft.sse import Event
 from weft.store.records import Block
 

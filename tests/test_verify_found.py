@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
+from tests.stored_logs import audit_log
 from tests.test_stored_equals_streamed import World
-from weft.relay.audit import audit_log
 
 
 def chat(*deltas: object) -> bytes:

@@ -20,9 +20,9 @@ import httpx
 from tests.faults.upstream import Upstream
 from tests.faults.world import place, until
 from tests.gateway_process import Gateway, gateway
+from tests.stored_logs import as_sent, events_of
 from tests.stores import Kind, audit, empty, whole_log
 from weft import check
-from weft.relay.log import as_sent, events_of
 from weft.store.base import Store
 from weft.store.records import Block, Entry
 from weft.store.urls import store_from_url

@@ -28,9 +28,9 @@ from tests.crash.scene import (
 from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, Upstream
 from tests.faults.upstream import chunk as piece
 from tests.faults.world import until
+from tests.stored_logs import pack
 from tests.stores import KINDS, Kind, entry
 from weft.gateway.sessions import MAX_RECOVERIES
-from weft.relay.log import pack
 from weft.sse import Event
 from weft.store.records import Block
 

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from weft.agent.mcp_config import Loss, McpServerConfig, McpUnavailable, NotSent, RemoteTool
+from weft.agent.mcp_config import (
+    ConnectionLoss,
+    McpServerConfig,
+    McpUnavailable,
+    NotSent,
+    RemoteTool,
+)
 from weft.agent.tool_spec import (
     TOOL_NAME,
     Ambiguous,
@@ -48,7 +54,7 @@ PACKAGES = ("mcp", "mcp_types", "httpx2", "anyio", "pydantic")
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 
 
-class McpServer:
+class McpClient:
     """The connection to one MCP server, kept up while the context is open."""
 
     def __init__(self, config: McpServerConfig) -> None:
@@ -58,7 +64,7 @@ class McpServer:
         self._supervisor: asyncio.Task[None] | None = None
         self._why = "not started"
 
-    async def __aenter__(self) -> "McpServer":
+    async def __aenter__(self) -> "McpClient":
         """Begins to connect, and does not wait for it. Raises McpUnavailable if the package is not
         installed."""
         try:
@@ -168,7 +174,7 @@ class McpServer:
         delay = FIRST_DELAY
         while True:
             begun = loop.time()
-            loss = Loss(self._disconnected)
+            loss = ConnectionLoss(self._disconnected)
             try:
                 async with connect(self.config, loss) as connection:
                     logger.info("MCP server %s: connected", self.config.name)
@@ -199,7 +205,7 @@ class McpServer:
 class McpTool:
     """A tool of an MCP server as a run knows it: `spec` is that of its snapshot."""
 
-    def __init__(self, server: McpServer, spec: ToolSpec) -> None:
+    def __init__(self, server: McpClient, spec: ToolSpec) -> None:
         self._server = server
         self.spec: ToolSpec = spec
 

@@ -77,7 +77,7 @@ class NotSent:
     why: str
 
 
-class Loss:
+class ConnectionLoss:
     """The loss of one connection: reported once, with the first reason, and awaited."""
 
     def __init__(self, on_loss: Callable[[str], None]) -> None:

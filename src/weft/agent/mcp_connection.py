@@ -15,7 +15,7 @@ import msgspec
 from mcp import Client, MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from weft.agent.mcp_config import Loss, McpServerConfig, NotSent, RemoteTool
+from weft.agent.mcp_config import ConnectionLoss, McpServerConfig, NotSent, RemoteTool
 from weft.agent.mcp_http import NOT_SENT, http_transport
 from weft.agent.mcp_stdio import stdio_transport
 from weft.agent.tool_spec import Ambiguous, Finished, ToolContent, failed
@@ -45,7 +45,7 @@ SESSION_ENDED = (types.INVALID_REQUEST, "Session terminated")
 
 
 @asynccontextmanager
-async def connect(config: McpServerConfig, loss: Loss) -> AsyncIterator["McpConnection"]:
+async def connect(config: McpServerConfig, loss: ConnectionLoss) -> AsyncIterator["McpConnection"]:
     """Connects within the settings' time; the connection lasts as long as the context. A failure
     of the transport ends the context with its exception."""
     transport = stdio_transport if config.command else http_transport
@@ -64,7 +64,7 @@ async def connect(config: McpServerConfig, loss: Loss) -> AsyncIterator["McpConn
 class McpConnection:
     """Lists and calls the tools of a server. Methods may be called from any task."""
 
-    def __init__(self, client: Client, loss: Loss) -> None:
+    def __init__(self, client: Client, loss: ConnectionLoss) -> None:
         self._client = client
         self._loss = loss
 

@@ -14,7 +14,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED
 
-from weft.agent.mcp_config import MAX_MESSAGE, Loss, McpServerConfig
+from weft.agent.mcp_config import MAX_MESSAGE, ConnectionLoss, McpServerConfig
 
 NOT_SENT = -31999
 """The code of our answer to a request that did not reach the server. Not one of JSON-RPC's own, nor
@@ -25,7 +25,9 @@ TIMEOUT = httpx2.Timeout(30.0, read=None)
 
 
 @asynccontextmanager
-async def http_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[TransportStreams]:
+async def http_transport(
+    config: McpServerConfig, loss: ConnectionLoss
+) -> AsyncIterator[TransportStreams]:
     """Each request is a connection of its own, so there is none to lose here."""
     async with (
         # With a transport of our own it reads neither proxies nor passwords from the environment.

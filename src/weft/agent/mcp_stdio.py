@@ -23,7 +23,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from weft.agent.mcp_config import MAX_MESSAGE, Loss, McpServerConfig
+from weft.agent.mcp_config import MAX_MESSAGE, ConnectionLoss, McpServerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 
 
 @asynccontextmanager
-async def stdio_transport(config: McpServerConfig, loss: Loss) -> AsyncIterator[Streams]:
+async def stdio_transport(config: McpServerConfig, loss: ConnectionLoss) -> AsyncIterator[Streams]:
     """Runs the server while the context is open. `loss` is told why no further message will come.
 
     Raises OSError if the command cannot be started.
@@ -77,7 +77,7 @@ async def _receive(
     name: str,
     process: Process,
     to_client: MemoryObjectSendStream[Incoming],
-    loss: Loss,
+    loss: ConnectionLoss,
 ) -> None:
     assert process.stdout is not None
     try:
@@ -102,7 +102,7 @@ async def _receive(
 async def _send(
     process: Process,
     from_client: MemoryObjectReceiveStream[SessionMessage],
-    loss: Loss,
+    loss: ConnectionLoss,
 ) -> None:
     assert process.stdin is not None
     try:

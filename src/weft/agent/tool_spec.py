@@ -37,11 +37,11 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool as it is in the snapshot of a run: all that can be known of it without its code."""
 
     name: str
-    description: str
-    parameters: Raw
+    description: str = ""
+    parameters: Raw = Raw(b'{"type":"object"}')
     """The JSON Schema of the arguments, an object at its top."""
 
-    digest: str
+    digest: str = ""
     """Of the definition: name, description, parameters, retry class."""
 
     retry: RetryClass = "once"
@@ -72,11 +72,11 @@ def definition_digest(
 ToolContent = TextContent | ImageContent | FileContent
 
 
-class ToolOutcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class CallOutcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The base of what comes of a call."""
 
 
-class Finished(ToolOutcome, frozen=True, tag="finished"):
+class Finished(CallOutcome, frozen=True, tag="finished"):
     """An answer for the model."""
 
     content: tuple[ToolContent, ...] = ()
@@ -88,13 +88,13 @@ class Finished(ToolOutcome, frozen=True, tag="finished"):
         return "\n".join(one.text for one in self.content if isinstance(one, TextContent))
 
 
-class Ambiguous(ToolOutcome, frozen=True, tag="ambiguous"):
+class Ambiguous(CallOutcome, frozen=True, tag="ambiguous"):
     """The effect may have happened."""
 
     why: str
 
 
-class Changed(ToolOutcome, frozen=True, tag="changed"):
+class Changed(CallOutcome, frozen=True, tag="changed"):
     """The call was not sent: the definition of the tool is not the one in the snapshot.
 
     Somebody has to approve `new`; a call under a spec with that digest is sent.

@@ -271,22 +271,11 @@ class PythonTool:
         return Unknown(outcome.why) if isinstance(outcome, Late) else outcome
 
     def queries(self, arguments: Arguments, context: ToolContext) -> Queries[Finished]:
-        """The statements of a transactional tool, for one transaction with its receipt.
-
-        What the tool wrote before it raised an exception is undone, and the exception is the
-        answer. An error of the database is not an answer: it fails the transaction.
-        """
+        """The statements of a transactional tool, for one transaction with its receipt. If it
+        raises, the transaction must undo what it wrote: see `Store.transact`."""
         # Called here, inside the generator: each attempt of the transaction begins anew.
         statements = cast("Queries[object]", self._invoke(arguments, context))
-        # The transaction is not ours to end: it holds the receipt, and perhaps more.
-        yield "SAVEPOINT weft_tool", ()
-        try:
-            answer = _answer((yield from statements))
-        except Exception as error:
-            yield "ROLLBACK TO SAVEPOINT weft_tool", ()
-            answer = _raised(error)
-        yield "RELEASE SAVEPOINT weft_tool", ()
-        return answer
+        return _answer((yield from statements))
 
     def _invoke(self, arguments: Arguments, context: ToolContext) -> object:
         # Not recursive: the function gets the structs and dataclasses of its annotations.

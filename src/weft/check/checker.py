@@ -45,6 +45,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     implied: tuple[Finding, ...] = ()
     """What the findings say already: the same defects, by other rules."""
+    # Not in `Finding`: decoders know bytes, and only the checker counts lines.
     positions: dict[int, Position] = {}
     """Line and column of each finding, by its offset."""
 
@@ -84,6 +85,7 @@ def examine(
     selection: Selection = EVERY_RULE,
 ) -> Report:
     """As check, with what was read."""
+    # The whole capture is in memory already, so no event of it is too large.
     checker = Checker(dialect or detect(raw), context=context, selection=selection, limit=len(raw))
     checker.feed(raw)
     return checker.finish()
@@ -106,6 +108,8 @@ class Checker:
         self._wire = dialect_named(dialect)
         self._selection = selection
         self._frames = CaptureFrames(limit=limit)
+        # Two readings of the same frames: the decoder and the guard, typed and lenient, for the
+        # rules of every stream; the dialect's validator, untyped and strict, for those of its wire.
         self._reader = CaptureReader[Part](
             self._wire.name, _LifecycleCheck, context=context, ended=self._response_ended
         )
@@ -122,7 +126,10 @@ class Checker:
     def feed(self, data: bytes) -> list[Finding]:
         """Returns the findings of the responses that these bytes ended."""
         before = len(self._reported)
+        # The pieces go to three readers: frames, lines, and the splitter, which needs to know where
+        # an HTTP head begins another response.
         pieces = self._frames.heads.feed(data)
+        # All bytes, heads included: lines are counted as an editor shows them.
         self._counter.feed(data)
         frames = self._frames.read(pieces)
         self._lines.feed(pieces, frames)
@@ -136,6 +143,7 @@ class Checker:
         frames = self._frames.read(pieces) + self._frames.finish()
         self._read(frames)
         self._reader.end()
+        # A single JSON body is no stream: the rules about lines do not apply to it.
         if self._events != 1 or not self._bodies:
             found = self._lines.finish(pieces, frames)
             findings = _by_rule_id(SSE, [finding for finding, _ in found])
@@ -156,12 +164,16 @@ class Checker:
 
     def _read(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
+            # One by one: a response may end at any frame, and `_response_ended` has to see it
+            # before the next frame is checked.
             self._reader.read((frame,))
+            # After the reader, so that the findings that this frame caused are counted.
             self._response.feed(frame, self._reader.choices, self._counter.position(frame.offset))
             self._events += 1
             self._bodies += is_body(frame)
 
     def _response_ended(self, choices: list[ChoiceReader]) -> None:
+        # Called by the reader, at the first frame of the next response or at the end of the input.
         response = self._response
         deduplicated = deduplicate(response.finish(choices), self._selection)
         self._reported += deduplicated.reported
@@ -177,6 +189,7 @@ _UNTERMINATED = f"{LIFECYCLE}/frame-unterminated"
 
 def is_body(frame: Frame) -> bool:
     """Whether this frame looks like a JSON body, and not like an event of a stream."""
+    # Lines of JSON are bare too; the caller asks whether it is the only one.
     return frame.bare and frame.data.startswith(b"{")
 
 
@@ -213,6 +226,7 @@ class _ResponseCheck:
         self._positions: dict[int, Position] = {}
 
     def feed(self, frame: Frame, choices: Sequence[ChoiceReader], position: Position) -> None:
+        # A frame that looks like a body is held back: if another follows, it was a line of JSON.
         if self._last is None and is_body(frame):
             self._body = frame
         else:
@@ -221,6 +235,7 @@ class _ResponseCheck:
                 self._body = None
             self._validate(frame)
         noted = len(self._findings.found) + sum(len(one.findings) for one in choices)
+        # Only positions that a finding may need: a capture can have millions of events.
         if noted != self._noted or self._last is None:
             self._positions[frame.offset] = position
         self._noted = noted
@@ -228,6 +243,7 @@ class _ResponseCheck:
 
     def _validate(self, frame: Frame) -> None:
         if self._validator is not None:
+            # Validators report rules only; where they are is set here.
             self._findings.at, self._findings.offset = frame.number, frame.offset
             self._validator.feed(frame, parse_leniently(frame.data))
 
@@ -239,6 +255,7 @@ class _ResponseCheck:
             found += _by_rule_id(self._wire.name, self._findings.found)
         for choice in choices:
             found += _by_rule_id(LIFECYCLE, choice.findings)
+        # Each choice reports the same cut event.
         cut = [one for one in found if one.code == _UNTERMINATED]
         found = [one for one in found if one not in cut[1:]]  # only the last event can be cut
         if self._last is not None:
@@ -253,6 +270,7 @@ class _ResponseCheck:
         """Returns the position of a finding, or of the nearest event before it that is known."""
         known = self._positions.get(finding.offset)
         if known is None:
+            # What is found at the end may point to an event that had no finding when it came.
             before = [offset for offset in self._positions if offset <= finding.offset]
             known = self._positions[max(before)] if before else Position()
         return known
@@ -264,6 +282,8 @@ def parse_leniently(data: bytes) -> JsonValue:
         value: JsonValue = msgspec.json.decode(data)
         return value
     with suppress(ValueError, RecursionError):
+        # Accepts what the decoders salvage too: bytes that are not UTF-8, NaN, lone surrogates, and
+        # control characters inside strings, which RFC 8259 §7 forbids.
         lenient: JsonValue = json.loads(data.decode("utf-8", "replace"), strict=False)
         return lenient
     return None
@@ -273,6 +293,7 @@ def _by_rule_id(wire: str, found: Iterable[Finding]) -> list[Finding]:
     """Returns the findings with the ids of their rules: of the wire, or of all streams."""
     by_rule: list[Finding] = []
     for one in found:
+        # Validators may also report a rule that every stream has.
         own = one.code in rules_of(wire)
         if own or one.code not in lifecycle.NOT_RULES:
             id = f"{wire if own else LIFECYCLE}/{one.code}"

@@ -14,6 +14,7 @@ Effect = Literal["raises", "loses", "doubles", "hangs", "ignores"]
 doubles: something is there more than once, or joined to itself; hangs: something stays open
 forever; ignores: a response that failed is taken for a good one."""
 
+# Kept apart, because only the first is noticed when a new version of a client behaves differently.
 Evidence = Literal["executed", "recorded"]
 """executed: the tests run this version on a capture; recorded: measured, read or reported."""
 
@@ -42,6 +43,9 @@ class Verdict(msgspec.Struct, frozen=True):
     """The capture that is run, below `tests/captures`; or where it was found."""
 
 
+# The rows of the file. A misspelt key raises instead of being skipped.
+
+
 class _VerdictRow(msgspec.Struct, forbid_unknown_fields=True):
     dialect: str
     rule: str
@@ -62,6 +66,7 @@ class _ClientFile(msgspec.Struct, forbid_unknown_fields=True):
     clients: list[_ClientRows]
 
 
+# Read at the first broken rule: a check that finds nothing needs no verdicts.
 @cache
 def all_verdicts() -> tuple[Verdict, ...]:
     """Returns every verdict, in the order of the file."""

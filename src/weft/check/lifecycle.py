@@ -49,7 +49,7 @@ FAILURES: dict[ErrorKind, str] = {
     "empty": "empty",
     "timeout": "error-reported",
     "cancelled": "error-reported",
-    "too-large": "malformed",
+    "too-large": "malformed",  # an event above the limit cannot be read
     "internal": "error-reported",
 }
 """The rule that a stream breaks by ending in this error."""

@@ -12,7 +12,7 @@ from weft.check.sse_lines import Position
 from weft.dialects.rules import Severity
 from weft.findings import Finding
 
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # as the summary counts them
 
 Paint = Callable[[str, Severity], str]
 """Colours a word by its severity."""
@@ -56,7 +56,9 @@ def finding_line(path: str, found: Finding, position: Position, paint: Paint) ->
     """One line that editors can open: file, line and column come first."""
     severity = rule(found.code).severity
     return (
+        # The form of compilers, `file:line:column: severity`, which editors turn into links.
         f"{path}:{position.line}:{position.column}: {paint(severity, severity)} {found.code}: "
+        # Details quote the stream, whose control characters must not reach the terminal.
         f"{found.printable_detail} (event {found.at}, byte {found.offset})"
     )
 
@@ -115,6 +117,9 @@ def list_rules() -> str:
 
 
 # For programs
+
+
+# Own structs instead of `Finding` and `Verdict`: the output is stable, those may change.
 
 
 class JsonFinding(msgspec.Struct):

@@ -61,10 +61,12 @@ def rules_named(name: str) -> list[str]:
 
     Raises ClientError if there is none, with the ids that are similar.
     """
+    # A bare name may stand for a rule of several wires.
     wanted = _canonical(name)
     found = [id for id in all_rules() if wanted in (id, id.partition("/")[2])]
     if not found:
         bare = {id.partition("/")[2]: id for id in all_rules()}
+        # By id and by name alone: with the prefix of the wire, ids are similar to too many others.
         similar = get_close_matches(wanted, all_rules(), _MAX_SIMILAR)
         names = get_close_matches(wanted.rpartition("/")[2], bare, _MAX_SIMILAR)
         similar = list(dict.fromkeys([*similar, *(bare[one] for one in names)]))[:_MAX_SIMILAR]
@@ -76,6 +78,7 @@ def rules_named(name: str) -> list[str]:
 def rules_matching(pattern: str) -> list[str]:
     """As rules_named; if there is none, all rules whose ids begin so, such as `openai-chat/`."""
     try:
+        # An exact id first: it must not select the rules whose ids only begin like it.
         return rules_named(pattern)
     except ClientError:
         found = [id for id in all_rules() if pattern and id.startswith(_canonical(pattern))]
@@ -113,7 +116,7 @@ def selection(select: Iterable[str], ignore: Iterable[str]) -> Selection:
     Raises ClientError if a pattern matches no rule.
     """
     chosen, left_out = _matching(select), _matching(ignore)
-    return Selection(chosen or None, left_out)
+    return Selection(chosen or None, left_out)  # an empty --select selects all
 
 
 def _matching(lists: Iterable[str]) -> frozenset[str]:

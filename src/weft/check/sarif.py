@@ -14,11 +14,15 @@ from weft.findings import Finding
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
+# The objects of SARIF 2.1.0 (OASIS) that code hosts read, inner ones first.
+
+
 class SarifText(msgspec.Struct):
     text: str
 
 
 class SarifConfiguration(msgspec.Struct):
+    # Our severities have the names that SARIF gives its levels.
     level: Severity
 
 
@@ -45,6 +49,7 @@ class SarifArtifact(msgspec.Struct):
 
 
 class SarifRegion(msgspec.Struct, rename="camel"):
+    # Lines and columns are counted from 1, bytes from 0.
     start_line: int
     start_column: int
     byte_offset: int
@@ -65,7 +70,7 @@ class SarifProperties(msgspec.Struct):
 
 class SarifResult(msgspec.Struct, rename="camel"):
     rule_id: str
-    rule_index: int
+    rule_index: int  # in the `rules` of the driver, so that readers need not search them
     level: Severity
     message: SarifText
     locations: list[SarifLocation]
@@ -78,6 +83,7 @@ class SarifNotification(msgspec.Struct):
 
 
 class SarifInvocation(msgspec.Struct, rename="camel"):
+    # False if a capture could not be read: broken rules are results, not failures of the run.
     execution_successful: bool
     tool_execution_notifications: list[SarifNotification]
 
@@ -86,6 +92,8 @@ class SarifRun(msgspec.Struct, rename="camel"):
     tool: SarifTool
     invocations: list[SarifInvocation]
     results: list[SarifResult]
+    # Without it, readers assume UTF-16 code units.
+    column_kind: str = "unicodeCodePoints"
 
 
 class SarifLog(msgspec.Struct):
@@ -96,6 +104,7 @@ class SarifLog(msgspec.Struct):
 
 def as_sarif(captures: Sequence[Checked], version: str) -> bytes:
     """Returns one run over all captures, as SARIF 2.1.0; `version` is Weft's own."""
+    # Only rules that are broken, each once: with all of them the file would be mostly rules.
     broken = list(dict.fromkeys(one.code for each in captures for one in each.findings))
     problems = [each.error for each in captures if each.error]
     rules = [
@@ -127,6 +136,7 @@ def as_sarif(captures: Sequence[Checked], version: str) -> bytes:
 
 def _sarif_result(checked: Checked, found: Finding, broken: list[str]) -> SarifResult:
     path, position = PurePath(checked.path), checked.position(found)
+    # A URI reference, not a path. Code hosts resolve a relative one at the root of the repository.
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
     artifact = SarifArtifact("stdin" if checked.path == "-" else uri)
     region = SarifRegion(position.line, position.column, found.offset)

@@ -10,13 +10,17 @@ from weft.findings import Finding
 from weft.sse import Frame
 
 _BOM = b"\xef\xbb\xbf"
+_CONTINUATIONS = bytes(range(0x80, 0xC0))  # the bytes of a character in UTF-8 behind the first one
+# WHATWG HTML, 9.2.6 "Interpreting an event stream": a field of any other name is ignored.
 _NAMES = frozenset((b"data", b"event", b"id", b"retry"))
 _JSON_STARTS = (b"{", b"[")
 _LINE_ENDS = {b"\n": "LF", b"\r\n": "CRLF", b"\r": "CR"}
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a finding is, as editors count: from 1. A line ends with LF; a column is a byte."""
+    """Where a finding is, as editors count: from 1. A line ends with LF; a column is a character,
+    that is, a code point.
+    """
 
     line: int = 1
     column: int = 1
@@ -25,26 +29,44 @@ class Position(msgspec.Struct, frozen=True):
 class LineCounter:
     """Finds the line and the column of byte offsets, which must be asked for in order."""
 
-    __slots__ = ("_line", "_line_ends", "_read", "_start")
+    __slots__ = ("_column", "_first", "_line", "_offset", "_pieces", "_used")
 
     def __init__(self) -> None:
-        self._read = 0
-        self._line_ends: deque[int] = deque()  # behind the last offset that was asked for
+        # Offsets are asked for in order, so that pieces before the last one can be dropped.
+        self._pieces: deque[bytes] = deque()
+        self._used = 0  # bytes of the first piece, before that offset
+        self._offset = 0  # the last one that was asked for
         self._line = 1
-        self._start = 0
+        self._column = 1
+        self._first = b""
 
     def feed(self, data: bytes) -> None:
-        end = data.find(b"\n")
-        while end >= 0:
-            self._line_ends.append(self._read + end)
-            end = data.find(b"\n", end + 1)
-        self._read += len(data)
+        self._pieces.append(data)
+        if len(self._first) < len(_BOM):
+            self._first += data[: len(_BOM) - len(self._first)]
 
     def position(self, offset: int) -> Position:
-        while self._line_ends and self._line_ends[0] < offset:
-            self._start = self._line_ends.popleft() + 1
-            self._line += 1
-        return Position(self._line, offset - self._start + 1)
+        while self._offset < offset and self._pieces:
+            piece = self._pieces[0]
+            end = min(self._used + offset - self._offset, len(piece))
+            self._count(piece[self._used : end])
+            self._used = end
+            if end == len(piece):
+                self._pieces.popleft()
+                self._used = 0
+        # SARIF 2.1.0 and editors: a byte order mark is not part of the text.
+        marked = self._line == 1 and offset > 0 and self._first == _BOM
+        return Position(self._line, self._column - marked)
+
+    def _count(self, passed: bytes) -> None:
+        self._offset += len(passed)
+        lines = passed.count(b"\n")
+        if lines:
+            self._line += lines
+            self._column = 1
+            passed = passed[passed.rindex(b"\n") + 1 :]
+        # Of each character the first byte, which one piece has if it is cut in two.
+        self._column += len(passed.translate(None, _CONTINUATIONS))
 
 
 class _Violation(msgspec.Struct):
@@ -80,6 +102,8 @@ class LineChecker:
 
     def feed(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> None:
         """Reads the next pieces of a capture, and the frames that they completed."""
+        # Lines are noted with the last event so far, and moved to the right one by `_locate`, when
+        # the frames of these pieces are known.
         for piece in pieces:
             if not self._is_json:
                 self._counter.feed(piece.data)
@@ -105,6 +129,8 @@ class LineChecker:
         if b"\n" not in piece.data and b"\r" not in piece.data:
             return
         data = b"".join(self._tail)
+        # bytes.splitlines knows LF, CR and CRLF, and no others: those of 9.2.5 "Parsing an event
+        # stream".
         lines = self._without_mark(data).splitlines(keepends=True)
         # the last line may go on, if only with the LF of a CRLF
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
@@ -112,6 +138,7 @@ class LineChecker:
         self._tail = [rest] if rest else []
 
     def _without_mark(self, data: bytes) -> bytes:
+        # The standard strips one mark, at the very beginning.
         if self._is_first and data.startswith(_BOM):
             self._note("byte-order-mark", self._offset, "the stream begins with a byte order mark")
             self._offset += len(_BOM)
@@ -129,7 +156,9 @@ class LineChecker:
             if not text:
                 self._blank(self._offset)
             elif not self._events and text.lstrip().startswith(_JSON_STARTS):
-                self._is_json = True  # a body, perhaps behind comments
+                # A body, perhaps behind comments. After the first event such a line is a field
+                # that no reader knows.
+                self._is_json = True
                 return
             else:
                 self._line(text, self._offset)
@@ -137,21 +166,25 @@ class LineChecker:
 
     def _line(self, text: bytes, offset: int) -> None:
         name, _, value = text.partition(b":")
-        if not name:
+        if not name:  # a comment
             return
         if name not in _NAMES:
             shown = text[:40].decode("utf-8", "replace")
             self._note("field-unknown", offset, f"{shown!r}: every reader drops this line")
         elif name == b"data":
+            # The standard strips one space; how many there are makes no difference to these rules.
             self._data.append(value.strip())
             if self._data[-1].startswith(b":"):
                 self._note("data-comment", offset, "a comment as the data of an event")
         else:
             self._fields.append(name)
+            # An id stays in force for all later events, as the standard has it.
             self._last_id = value.strip() if name == b"id" else self._last_id
 
     def _blank(self, offset: int) -> None:
         data, fields = self._data, self._fields
+        # A blank line dispatches an event. Without data the standard dispatches none; with an empty
+        # data line it does.
         if data and not any(data):
             self._note("data-empty", offset, "an event whose data is empty")
         elif len(data) > 1:
@@ -170,6 +203,7 @@ class LineChecker:
             position = self._counter.position(offset)
             self._broken[rule] = _Violation(offset, position, detail, self._event)
         else:
+            # Counted instead of listed: a defect of the framing is in every event.
             known.times += 1
 
     def finish(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> list[LineFinding]:
@@ -200,6 +234,7 @@ class LineChecker:
         ends = {end: noted for end, noted in self._ends.items() if end}
         if len(ends) > 1:
             names = " and ".join(_LINE_ENDS[end] for end in ends)
+            # Reported where the second kind of line end begins.
             last = max(ends.values(), key=lambda noted: noted.offset)
             last.detail = f"lines end with {names}"
             self._broken["line-ends-mixed"] = last

@@ -5,8 +5,7 @@ from msgspec import Raw
 
 from weft.assembler import Response
 from weft.captures import CaptureReader, ChoiceReader
-from weft.cli.captures import FindingPrinter, UnreadableCapture, json_line, open_capture, write
-from weft.errors import WeftError
+from weft.cli.captures import FindingPrinter, json_line, open_capture, read_live, write
 from weft.findings import Finding
 from weft.partial_json import parse
 from weft.parts import (
@@ -18,6 +17,8 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
+
+# Structs of their own: the keys and their order are promised, whatever the fold looks like.
 
 
 class AssembledCall(msgspec.Struct):
@@ -91,6 +92,7 @@ def assembled(response: Response) -> Assembled:
                 call.id,
                 call.name,
                 call.kind,
+                # Valid calls only, so it parses; free text is no JSON and stays as it is.
                 call.params if call.format == "text" else parse(call.params),
                 call.provider_executed,
             )
@@ -116,16 +118,12 @@ def run(capture: str, source: str | None, quiet: bool) -> None:
     opened = open_capture(capture, source)
     findings = FindingPrinter(capture, quiet=quiet)
 
+    # A response is complete when the next one begins, or at the end of the input: nothing of it is
+    # printed before, because a late error makes its calls invalid.
     def ended(choices: list[ChoiceReader]) -> None:
         write(json_line(assembled(choice.response)) for choice in choices)
         findings.ended(choices)
 
     reader = CaptureReader[Part](opened.dialect, lambda choice: choice, ended=ended)
-    try:
-        for chunk in opened.chunks:
-            reader.feed(chunk)
-            findings.print(reader.choices)
-        reader.finish()
-        findings.print([])
-    except WeftError as problem:
-        raise UnreadableCapture(capture, problem) from None
+    for _ in read_live(opened, reader, findings):
+        pass  # `ended` writes

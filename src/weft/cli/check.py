@@ -55,6 +55,7 @@ def run(
     explain: str | None,
     rules: bool,
 ) -> None:
+    # Before any file is read: a misspelt rule must not make a check that finds nothing.
     try:
         chosen = selection(select, ignore)
         explained = rules_named(explain) if explain is not None else []
@@ -85,6 +86,8 @@ class _Target:
 def _expand(arguments: Iterable[str]) -> Iterator[_Target]:
     """Yields files as they are named, and what folders and patterns hold, in order of name."""
     for argument in arguments:
+        # A file may have `[` in its name, so that an existing path is no pattern. Patterns are
+        # expanded for shells that do not, and for `**`, which most shells do not expand by default.
         if argument != "-" and not Path(argument).exists() and has_magic(argument):
             matches = sorted(glob(argument, recursive=True))  # noqa: PTH207 - also absolute ones
         else:
@@ -101,6 +104,8 @@ def _expand(arguments: Iterable[str]) -> Iterator[_Target]:
 def _folder(folder: str) -> Iterator[_Target]:
     """Yields the files of a folder, at any depth. What begins with a dot is left out."""
     for where, folders, names in os.walk(folder):
+        # In place: os.walk descends into what is left. Sorted, because the order of a file system
+        # is not the same everywhere.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if not name.startswith("."):
@@ -131,8 +136,10 @@ class _Progress:
             self._read += len(chunk)
             percent = min(100 * self._read // max(self._total, 1), 100)
             line = f"{percent:3} % {path}"[:79]
+            # The terminal is written to at each new percent, not at each chunk.
             if self._is_shown and line != self._line:
                 self._line = line
+                # Back to the first column, and what is left of a longer line erased (ECMA-48, EL).
                 sys.stderr.write(f"\r{line}\x1b[K")
                 sys.stderr.flush()
             yield chunk
@@ -161,6 +168,7 @@ class _Check:
 
     def run(self) -> int:
         """Checks all captures, prints the report and returns the exit code."""
+        # A folder without any capture is probably a wrong path, which must not pass as good.
         empty = dict.fromkeys(one.folder for one in self._targets if one.folder is not None)
         for target in self._targets:
             if self._check(target) and target.folder is not None:
@@ -174,12 +182,14 @@ class _Check:
             is_json = self._form == "json"
             report = as_json(self._checked) if is_json else as_sarif(self._checked, version("weft"))
             write((report,))
+        # The worst counts: an unreadable capture may hide anything.
         if any(each.error for each in self._checked):
             return UNREADABLE
         return VIOLATIONS if has_violations(self._checked) else 0
 
     def _check(self, target: _Target) -> bool:
         """Checks one file; returns False for one of a folder that is no capture."""
+        # Other files of a folder are detected: with a dialect given, any text could be read as one.
         dialect = self._dialect if target.is_certain else None
         try:
             opened = open_capture(target.path, dialect, self._progress.chunks)
@@ -189,7 +199,7 @@ class _Check:
             else:
                 self._skipped += 1
             return target.is_certain
-        if self._dialect not in (None, opened.dialect):
+        if self._dialect not in (None, opened.dialect):  # a folder may hold several dialects
             self._skipped += 1
             return False
         try:
@@ -208,6 +218,7 @@ class _Check:
         printed: set[Finding] = set()
         for chunk in opened.chunks:
             found = checker.feed(chunk)
+            # Only a pipe may be slow. Findings of a file are printed at its end, in their order.
             if opened.path == "-":
                 self._print_findings(opened.path, found, checker.position)
                 printed.update(found)
@@ -229,7 +240,7 @@ class _Check:
     def _unreadable(self, path: str, problem: UnreadableCapture) -> None:
         """Reports an unreadable capture at once; the others are still checked."""
         self._progress.clear()
-        problem.show()
+        problem.show()  # on standard error, in every format
         self._checked.append(Checked(path, error=problem.format_message()))
 
 

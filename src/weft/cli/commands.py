@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DIALECTS = tuple(sorted(get_args(DialectName)))
 """The names of all dialects, which can all be read and written."""
 
+# Optional libraries that a command imports at its top; click itself is checked in `main.py`.
 EXTRAS = {
     "rich": "cli",
     "httptools": "gateway",
@@ -48,7 +49,7 @@ class Program(click.Group):
     def invoke(self, context: click.Context) -> Any:
         with _quiet_ends():
             # https://no-color.org, https://force-color.org; None: colours on a terminal
-            forced = True if os.environ.get("FORCE_COLOR") else None
+            forced = True if os.environ.get("FORCE_COLOR") else None  # also in a pipe
             context.color = False if os.environ.get("NO_COLOR") else forced
             return super().invoke(context)
 
@@ -69,6 +70,8 @@ def _end(code: int) -> None:
         try:
             stream.flush()
         except BrokenPipeError:
+            # Python flushes both streams once more at exit, and would print a traceback: so it gets
+            # a file descriptor that takes everything (Python documentation, "Note on SIGPIPE").
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
@@ -78,6 +81,7 @@ def _run(name: str, options: dict[str, Any], function: str = "run") -> None:
     try:
         module = import_module(f"weft.cli.{name}")
     except ModuleNotFoundError as missing:
+        # A module of Weft itself that is missing is a bug, and is raised as such.
         extra = EXTRAS.get((missing.name or "").partition(".")[0])
         if extra is None:
             raise
@@ -134,6 +138,7 @@ def _config_option(default: str) -> Callable[[F], F]:
 # Captures
 
 
+# In each help, `\b` keeps click from joining the lines of the examples after it.
 @program.command(short_help="Print each response of a capture as one JSON object.")
 @_capture_argument
 @_from_option
@@ -157,6 +162,7 @@ def assemble(**options: Any) -> None:
 @program.command(short_help="Lint captures: report the rules they break.")
 @click.argument("captures", metavar="CAPTURE...", nargs=-1, type=click.Path(allow_dash=True))
 @click.option(
+    # Both names: `--from` is what the other commands have.
     "--dialect",
     "--from",
     "dialect",
@@ -207,6 +213,7 @@ def check(captures: tuple[str, ...], **options: Any) -> None:
       weft check --explain lifecycle/call-id-repeated
     """
     if not (captures or options["explain"] is not None or options["rules"]):
+        # click's own words: the argument is optional only for --explain and --rules.
         raise click.UsageError("Missing argument 'CAPTURE...'.")
     _run("check", {"captures": captures, **options})
 

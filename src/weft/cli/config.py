@@ -19,8 +19,10 @@ WRONG = 1
 def check(config: Path | None) -> None:
     """Reads the settings as `weft serve` does, and prints a summary."""
     try:
+        # The same function as `weft serve`, so that what passes here starts there.
         settings = load(config, os.environ)
     except SettingsError as error:
+        # All of them at once, not one for each run.
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(WRONG)
@@ -42,6 +44,7 @@ def presets() -> None:
 def summary(settings: Settings) -> str:
     """Returns what the settings come to, in a few lines, without any secret."""
     server = settings.server
+    # RFC 3986 §3.2.2: an IPv6 address in a URL is in brackets.
     host = f"[{server.host}]" if ":" in server.host else server.host
     workers = "1 worker" if server.workers == 1 else f"{server.workers} workers"
     users = "anyone who can reach it: no keys are set, so it starts only with --insecure"
@@ -64,6 +67,7 @@ def summary(settings: Settings) -> str:
 
 def _place(place: UpstreamConfig) -> tuple[str, ...]:
     where = "built in" if place.base_url in DEMO else place.base_url
+    # Whether there is one, never which.
     key = "key found" if place.key is not None else "no key"
     return (place.name, place.dialect, where, "" if place.base_url in DEMO else key)
 
@@ -71,7 +75,7 @@ def _place(place: UpstreamConfig) -> tuple[str, ...]:
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:
     """Returns the rows as lines whose cells stand below one another."""
     cells = list(rows)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]  # no rows: no columns
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells

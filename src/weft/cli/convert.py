@@ -9,14 +9,14 @@ from weft.captures import CaptureReader, ChoiceConverter
 from weft.cli.captures import (
     UNREADABLE,
     FindingPrinter,
-    UnreadableCapture,
     chunks,
     open_capture,
+    read_live,
     write,
 )
 from weft.codec import convert_request
 from weft.dialects import dialect_named
-from weft.errors import BadRequest, Refused, UnknownDialect, WeftError
+from weft.errors import BadRequest, Refused, UnknownDialect
 
 REFUSED = 1
 """The exit code for a request that the target dialect cannot express."""
@@ -24,6 +24,7 @@ REFUSED = 1
 
 def run(capture: str, source: str | None, quiet: bool, target: str, is_request: bool) -> None:
     """Writes the events of the target as those of the capture come; or the body of a request."""
+    # `commands.py` requires --from with --request, because bodies of requests look alike.
     if is_request and source is not None:
         _convert_request(capture, source, target, quiet=quiet)
         return
@@ -33,23 +34,19 @@ def run(capture: str, source: str | None, quiet: bool, target: str, is_request: 
     reader = CaptureReader[bytes](
         opened.dialect, lambda choice: ChoiceConverter(choice, written), ended=findings.ended
     )
-    try:
-        for chunk in opened.chunks:
-            write(reader.feed(chunk))
-            findings.print(reader.choices)
-        write(reader.finish())
-        findings.print([])
-    except WeftError as problem:
-        raise UnreadableCapture(capture, problem) from None
+    for events in read_live(opened, reader, findings):
+        write(events)
 
 
 def _convert_request(path: str, source: str, target: str, *, quiet: bool) -> None:
     """Writes the body for the target, and a line for each difference."""
     try:
+        # Read whole: a request is one JSON value.
         translated = convert_request(
             b"".join(chunks(path)), dialect_named(source).name, dialect_named(target).name
         )
     except Refused as problem:
+        # The body is good, but the target cannot express it. BadRequest: the body is wrong.
         _fail(str(problem), REFUSED)
     except BadRequest as problem:
         _fail(f"{path}: {problem}", UNREADABLE)

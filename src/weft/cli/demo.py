@@ -26,6 +26,7 @@ class _Screen:
     def take(self, event: bytes) -> None:
         line = event.partition(b"\n")[0].decode()
         name = line.removeprefix("event: ")
+        # Equal events in a row are one line with their number: there are hundreds of deltas.
         if self.events and self.events[-1][1] == name:
             self.events[-1] = (self.events[-1][0] + 1, name)
         else:
@@ -45,25 +46,27 @@ class _Screen:
 
 
 def run(raw: bool, pace: float) -> None:
+    # A fixed time, so that every run writes the same bytes.
     context = Context(now=1770595200)
     decoder = Decoder("openai-chat", context=context)
     encoder = Encoder("openai-responses", context=context, fold=decoder.fold)
     screen = _Screen()
+    # With --raw standard output is the stream alone.
     console = Console(stderr=raw)
     with Live(screen, console=console, auto_refresh=False, transient=raw) as live:
-        for chunk in (*broken_stream(), b""):
+        for chunk in (*broken_stream(), b""):  # the last one stands for the end
             parts = decoder.feed(chunk) if chunk else decoder.finish()
             screen.chunks += bool(chunk)
             for event in encoder.feed(parts):
                 screen.take(event)
-                if raw:
+                if raw:  # flushed, so that a reader sees the pace
                     sys.stdout.buffer.write(event)
                     sys.stdout.buffer.flush()
             screen.findings = [
                 f"event {one.at}: {one.code}\n  {one.detail}" for one in decoder.findings
             ]
             live.update(screen, refresh=not raw and console.is_terminal)
-            time.sleep(pace / 1000)
+            time.sleep(pace / 1000)  # only for the eye: the library itself never waits
     if not raw:
         calls = decoder.response.tool_calls
         console.print(f"\n{CHUNKS} chunks with its id in, {len(calls)} call out: {calls[0].name}")

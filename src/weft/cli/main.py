@@ -2,6 +2,7 @@
 
 import sys
 
+# click is checked for here, before anything imports it: the library itself works without.
 try:
     import click  # noqa: F401
 except ModuleNotFoundError:  # the library was installed without its command line

@@ -1,8 +1,7 @@
 """`weft parts`: a capture as guarded canonical parts."""
 
 from weft.captures import CaptureReader
-from weft.cli.captures import FindingPrinter, UnreadableCapture, json_line, open_capture, write
-from weft.errors import WeftError
+from weft.cli.captures import FindingPrinter, json_line, open_capture, read_live, write
 from weft.parts import Part
 
 
@@ -11,11 +10,5 @@ def run(capture: str, source: str | None, quiet: bool) -> None:
     opened = open_capture(capture, source)
     findings = FindingPrinter(capture, quiet=quiet)
     reader = CaptureReader[Part](opened.dialect, lambda choice: choice, ended=findings.ended)
-    try:
-        for chunk in opened.chunks:
-            write(map(json_line, reader.feed(chunk)))
-            findings.print(reader.choices)
-        write(map(json_line, reader.finish()))
-        findings.print([])
-    except WeftError as problem:
-        raise UnreadableCapture(capture, problem) from None
+    for found in read_live(opened, reader, findings):
+        write(map(json_line, found))

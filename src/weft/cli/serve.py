@@ -29,8 +29,10 @@ def run(
     settings = _settings(config)
     server = settings.server
     changed = {"host": host, "port": port, "workers": workers, "reject_lossy": reject_lossy or None}
+    # An option that was not given leaves the setting as it is; a flag can only switch on.
     given = {name: value for name, value in changed.items() if value is not None}
     settings = replace(settings, server=msgspec.structs.replace(server, **given))
+    # An open gateway spends the owner's money: it has to be asked for.
     if not (settings.keys or insecure or is_loopback(settings.server.host)):
         raise click.ClickException(
             f"{settings.server.host} is reachable from other machines and no client keys are set: "
@@ -39,6 +41,7 @@ def run(
     try:
         sys.exit(_serve(settings))
     except OSError as problem:
+        # The port is taken, or needs privileges.
         place = f"{settings.server.host}:{settings.server.port}"
         raise click.ClickException(f"cannot listen on {place}: {problem.strerror}") from None
 
@@ -52,6 +55,7 @@ def _settings(config: Path | None) -> Settings:
 
 def _serve(settings: Settings) -> int:
     server, limits = settings.server, settings.server.limits
+    # The server below the gateway knows nothing of settings: it gets its limits as values.
     connection_limits = ConnectionLimits(
         head_time=limits.head_time,
         body_time=limits.body_time,
@@ -65,6 +69,7 @@ def _serve(settings: Settings) -> int:
         buffer=limits.buffer,
     )
 
+    # Runs in this process, or once in each worker: so the gateway is made inside, after the fork.
     def work(sockets: list[socket] | None, ready: Callable[[], None] | None) -> int:
         return run_server(
             lambda: Gateway(settings),

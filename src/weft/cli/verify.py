@@ -27,6 +27,7 @@ def run(config: Path | None) -> None:
         done = asyncio.run(_audited(settings.store.url))
     except (StoreError, ClientError, ValidationError) as problem:  # the last: a row that is none
         raise _Unreadable(str(problem)) from None
+    # On standard error: standard output has the differences alone, one a line.
     click.echo(summary(done), err=True)
     sys.exit(DIFFERENT if done.differences else 0)
 
@@ -47,11 +48,13 @@ def _settings(config: Path | None) -> Settings:
 
 
 async def _audited(url: str) -> AuditSummary:
+    # SQLite would create the file, and an empty store has no difference.
     if url.startswith(_FILE) and not Path(url.removeprefix(_FILE)).is_file():
         raise _Unreadable(f"{url.removeprefix(_FILE)}: no such file")
     store = store_from_url(url)
     await store.open()
     try:
+        # Differences are printed as they are found: a store may be large.
         return await audit(store, _print)
     finally:
         await store.close()

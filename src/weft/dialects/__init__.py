@@ -32,6 +32,7 @@ _ALIASES: dict[str, Dialect] = {
 }
 
 
+# Two dialects share a header; they also agree on what stands before the key.
 KEY_HEADERS: dict[str, str] = dict(
     dialect.http.key for dialect in DIALECTS.values() if dialect.http is not None
 )
@@ -47,6 +48,7 @@ def dialect_named(name: str) -> Dialect:
     found = DIALECTS.get(name) or _ALIASES.get(name)
     if found is None:
         known = (*DIALECTS, *_ALIASES)
+        # Modules have underscores, dialects hyphens: `openai_chat` must find its dialect.
         close = get_close_matches(name.lower().replace("_", "-"), known, n=1)
         hint = f' (did you mean "{close[0]}"?)' if close else ""
         raise UnknownDialect(f'unknown dialect "{name}"{hint}; known: {", ".join(known)}')
@@ -71,9 +73,11 @@ def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> str:
         if (http := dialect.http) is None:
             continue
         if http.known_by is not None:
+            # Clients of OpenAI and of Anthropic both list models under /v1/models.
             shared, header = http.known_by
             if path.startswith(shared) and header.encode() in headers:
                 return name
+        # The empty prefix belongs to one dialect, so that every path has one.
         length = max((len(one) for one in http.prefixes if path.startswith(one)), default=-1)
         if length > longest:
             found, longest = name, length

@@ -63,9 +63,11 @@ class Stage(Protocol):
         ...
 
 
+# Passthrough may end in the middle of a response: the encoder then continues the client's stream.
 class PassthroughHistory(msgspec.Struct, frozen=True):
     """What a client received in the upstream's own events, before an encoder took over."""
 
+    # The next event is number 0 if nothing was sent.
     number: int = -1
     """The number of the last event, on a wire that numbers its events."""
 
@@ -106,6 +108,7 @@ class ModelListing:
 class HttpApi:
     """A dialect over HTTP: how upstreams are called, and how its clients are recognised."""
 
+    # Calling an upstream
     path: Callable[[str, bool], str]
     """Returns the path below the base URL, for a model's name, percent-encoded, and whether the
     response is streamed."""
@@ -119,6 +122,7 @@ class HttpApi:
     key: tuple[str, str]
     """The header of the API key, and the prefix of its value."""
 
+    # Serving clients
     prefixes: tuple[str, ...]
     """Paths of the gateway that belong to this dialect; the longest match counts."""
 
@@ -147,6 +151,8 @@ class Dialect:
     """Whether this frame can only come from this dialect."""
 
     aliases: tuple[DialectName, ...] = ()
+
+    # Decoding and encoding
     decoder: Callable[[Context, Findings], FrameDecoder] | None = None
     encoder: Callable[[Context, Assembler, Findings], EventEncoder] | None = None
     body: Callable[[Response, Context, Findings], bytes] | None = None
@@ -155,12 +161,14 @@ class Dialect:
     stages: Callable[[Context, Findings], Sequence[Stage]] = lambda context, findings: ()
     """The stages between the decoder and the guard."""
 
+    # Where one response ends and another begins, in captures that hold several
     begins: Callable[[Frame, Sequence[Frame]], bool] = lambda frame, before: False
     """Whether this frame starts another response than the frames before it belong to."""
 
     ends: Callable[[Frame], bool] = lambda frame: False
     """Whether all that follows this frame belongs to another response."""
 
+    # Ids and events of a response
     new_id: Callable[[Ids], str] = lambda ids: ids.mint("resp")
     """Mints the id of a response."""
 
@@ -177,6 +185,7 @@ class Dialect:
     snapshot: Callable[[Frame], bytes | None] = lambda frame: None
     """The response object in this frame, on a wire whose events contain it."""
 
+    # What the gateway may do with a stream
     stores: bool = False
     """Whether requests can have their response stored, to be retrieved later."""
 
@@ -184,6 +193,7 @@ class Dialect:
     """Whether events get ids for clients that resume a stream. A wire that numbers its events needs
     none."""
 
+    # The upstream is always asked for usage; a client that did not ask must not see it.
     only_usage: Callable[[Frame], bool] = lambda frame: False
     """Whether this frame has the usage and nothing else, on a wire whose clients must request
     it."""
@@ -198,12 +208,15 @@ class Dialect:
     event_key: Callable[[Frame], EventKey | None] = lambda frame: None
     """Identifies an event that must not be sent twice and that no part stands for."""
 
+    # A comment, which every reader of server-sent events skips (WHATWG HTML, "9.2.6 Interpreting an
+    # event stream"); clients that parse lines themselves may need another.
     idle: bytes = comment("keepalive")
     """The keepalive of a stream of server-sent events, if the encoder has no event for it."""
 
     choices: Callable[[Frame], frozenset[int]] = lambda frame: frozenset((0,))
     """The choices that this frame belongs to."""
 
+    # Requests, errors and HTTP
     request: RequestCodec | None = None
     """Parses and renders requests; None: streams only."""
 
@@ -217,6 +230,7 @@ class Dialect:
     http: HttpApi | None = None
     """The HTTP API; None: streams only."""
 
+    # Deviations and rules
     quirks: type[Quirks] = Quirks
     """The class of its quirks; the base class has none."""
 

@@ -29,11 +29,14 @@ from weft.parts import (
 )
 from weft.request import CallContent, ReasoningContent
 
+# The number is the version of the format: clients send envelopes back after an upgrade.
 _PREFIX = "weft1"
+# `weft1:` is six bytes, a whole number of base64 groups: what follows does not change these.
 _PREFIX_IN_BASE64 = "d2VmdDE6"
 _SUMMARY_PREFIX = "weft1-summary:"
 
 
+# An array on the wire: envelopes travel with every later request, so they are kept small.
 class ReasoningText(msgspec.Struct, frozen=True, array_like=True):
     """The text of one part of a reasoning."""
 
@@ -73,6 +76,7 @@ _decode_state = msgspec.json.Decoder(ReasoningState).decode
 
 def wrap(envelope: Envelope) -> str:
     """Returns the envelope as text: letters, digits and punctuation that any opaque field holds."""
+    # The alphabet of RFC 4648, section 5, has neither `+` nor `/`: no field or URL escapes it.
     data = urlsafe_b64encode(_encode(envelope.state)).decode()
     return f"{_PREFIX}:{_quote(envelope.origin)}:{_quote(envelope.model or '')}:{data}"
 
@@ -80,6 +84,7 @@ def wrap(envelope: Envelope) -> str:
 def unwrap(text: str | None) -> Envelope | None:
     """Returns the content of an envelope; None for any other text."""
     try:
+        # Gemini's signatures are bytes, in base64.
         if text is not None and text.startswith(_PREFIX_IN_BASE64):
             text = b64decode(text, validate=True).decode()
         if text is None or not text.startswith(f"{_PREFIX}:") or text.count(":") != 3:
@@ -87,6 +92,7 @@ def unwrap(text: str | None) -> Envelope | None:
         _, origin, model, data = text.split(":")
         state = _decode_state(urlsafe_b64decode(data))
     except ValueError:
+        # Any text may stand there: base64, UTF-8 or JSON that does not decode is no envelope.
         return None
     return Envelope(_unquote(origin), _unquote(model) or None, state)
 
@@ -105,6 +111,7 @@ def to_base64(envelope: str) -> str:
 
 
 def _quote(text: str) -> str:
+    # An origin may be a host with a port. `%` first, or it would quote its own escapes.
     return text.replace("%", "%25").replace(":", "%3A")
 
 
@@ -138,6 +145,7 @@ def wrap_call_signature(
     """Returns the envelope of a call's signature; None without a signature or its origin. `id` is
     the call's id for the client, if that is another.
     """
+    # Without its origin nobody could decide whom to send it back to.
     if call.signature is None or call.origin is None:
         return None
     return wrap(Envelope(call.origin, model, ReasoningState(call.signature, call=id or call.id)))
@@ -192,10 +200,12 @@ def wrap_origin(origin: str, model: str | None) -> str:
 def unwrap_reasoning_end(end: ReasoningEnd) -> ReasoningEnd:
     """Returns the end of a reasoning with the state in its envelope, if it has one."""
     envelope = unwrap(end.signature) or unwrap(end.encrypted)
+    # The signature of a call that travelled in a reasoning says nothing about this one.
     if envelope is None or envelope.state.call is not None:
         return end
     state = envelope.state
     is_signed = state.signature or state.encrypted or state.redacted
+    # An envelope without state only carried the text's origin for the way back.
     origin = envelope.origin if is_signed else None
     return ReasoningEnd(
         end.id, state.signature, state.encrypted, state.redacted, origin, end.whole, end.extra
@@ -208,6 +218,7 @@ def restore_reasoning(
     """Returns the reasoning that a client sent back. `text` is what the client returned of it."""
     state = envelope.state
     return ReasoningContent(
+        # Clients show, cut or summarize the text; only the exact one is valid with its signature.
         text if state.text is None else state.text,
         state.kind or kind,
         state.item_id,

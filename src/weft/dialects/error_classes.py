@@ -50,6 +50,7 @@ class ErrorDefinition(msgspec.Struct, frozen=True):
 
 
 CLASSES: dict[ErrorClass, ErrorDefinition] = {
+    # The client's fault: the same request fails again
     "bad-request": ErrorDefinition(400, False, None),
     "context-too-long": ErrorDefinition(400, False, "context_length_exceeded"),
     "unsupported": ErrorDefinition(400, False, "unsupported_parameter"),
@@ -57,10 +58,14 @@ CLASSES: dict[ErrorClass, ErrorDefinition] = {
     "billing": ErrorDefinition(402, False, "insufficient_quota"),
     "permission": ErrorDefinition(403, False, "permission_denied"),
     "not-found": ErrorDefinition(404, False, "model_not_found"),
+    # A second attempt may meet another state.
     "conflict": ErrorDefinition(409, True, "conflict"),
     "too-large": ErrorDefinition(413, False, "request_too_large"),
+    # RFC 6585, section 4
     "rate": ErrorDefinition(429, True, "rate_limit_exceeded"),
+    # Not registered: nginx and Google's APIs use it for a request that the client gave up.
     "cancelled": ErrorDefinition(499, False, "cancelled"),
+    # The upstream's fault, or Weft's: a retry may help, unless Weft's key is wrong
     "server": ErrorDefinition(500, True, None),
     "bad-upstream-answer": ErrorDefinition(502, True, "bad_upstream_answer"),
     "upstream-auth": ErrorDefinition(502, False, "upstream_auth"),
@@ -71,7 +76,9 @@ CLASSES: dict[ErrorClass, ErrorDefinition] = {
 _SPECIFIC: dict[ErrorClass, str] = {
     "context-too-long": "context_length_exceeded exceed_context_size_error",
     "unsupported": "unsupported_parameter unsupported_value unimplemented",
+    # OpenAI, Google, Anthropic, Google's RPC codes, and proxies; the other rows are mixed alike.
     "auth": "invalid_api_key api_key_invalid authentication_error unauthenticated unauthorized",
+    # They come with several statuses, 429 among them, as if waiting would help.
     "billing": "insufficient_quota billing_error billing_hard_limit_reached billing_not_active "
     "enforced_spend_limit_reached payment_required",
     "permission": "permission_denied permission_error forbidden "
@@ -83,6 +90,7 @@ _SPECIFIC: dict[ErrorClass, str] = {
     "cancelled": "cancelled canceled client_closed_request",
     "bad-upstream-answer": "bad_upstream_answer bad_gateway truncated malformed empty too-large",
     "upstream-auth": "upstream_auth",
+    # `overloaded_error` comes with 529, and `slow_down` with 503.
     "overloaded": "overloaded overloaded_error unavailable service_unavailable slow_down",
     "timeout": "timeout timeout_error deadline_exceeded request_timeout gateway_timeout",
 }
@@ -94,6 +102,7 @@ SPECIFIC_CODES: dict[str, ErrorClass] = {
 _GENERIC: dict[ErrorClass, str] = {
     "bad-request": "invalid_request_error invalid_request invalid_argument failed_precondition "
     "out_of_range bad_request invalid_prompt",
+    # Google's word both for a rate limit and for a spent quota.
     "rate": "resource_exhausted",
     "server": "api_error server_error internal internal_error internal_server_error unknown "
     "data_loss model_error",
@@ -104,12 +113,14 @@ GENERIC_CODES: dict[str, ErrorClass] = {
 """Codes that count only without a status: wires use them for several classes."""
 
 _CLASS_OF_STATUS: dict[int, ErrorClass] = {
+    # RFC 9110, section 15.5; 431 and 429 RFC 6585; 451 RFC 7725
     401: "auth",
     402: "billing",
     403: "permission",
     404: "not-found",
     408: "timeout",
     409: "conflict",
+    # Such as a model that was retired.
     410: "not-found",
     413: "too-large",
     414: "too-large",
@@ -117,6 +128,7 @@ _CLASS_OF_STATUS: dict[int, ErrorClass] = {
     431: "too-large",
     451: "permission",
     499: "cancelled",
+    # RFC 9110, section 15.6
     501: "unsupported",
     502: "bad-upstream-answer",
     503: "overloaded",
@@ -129,8 +141,10 @@ _CLASS_OF_STATUS: dict[int, ErrorClass] = {
     524: "timeout",
     525: "bad-upstream-answer",
     526: "bad-upstream-answer",
+    # Anthropic's, for itself
     529: "overloaded",
 }
+# A redirect is no answer of an API: a wrong base URL, or a login page before it.
 _CLASS_OF_HUNDRED: dict[int, ErrorClass] = {3: "bad-upstream-answer", 4: "bad-request", 5: "server"}
 
 _CLASS_OF_KIND: dict[ErrorKind, ErrorClass] = {
@@ -150,8 +164,10 @@ def classify(status: int | None, *words: Code) -> ErrorClass:
     """Returns the class of an error: the first specific code decides, then the status, then a
     generic code. A number among the codes is a status if it can be one.
     """
+    # Google writes its codes in capitals, proxies in any case.
     texts = [word.lower() for word in words if isinstance(word, str)]
     numbers = [status, *(word for word in words if isinstance(word, int))]
+    # Routers put the HTTP status of the host behind them into `code`.
     code = next((number for number in numbers if is_error_status(number)), None)
     for text in texts:
         if text in SPECIFIC_CODES:
@@ -215,6 +231,7 @@ def extra_of(error: ErrorPart | Failure) -> ErrorPartExtra:
 def class_of(error: ErrorPart | Failure) -> ErrorClass:
     """Returns the class of any error, from an upstream or from Weft."""
     extra = extra_of(error)
+    # Only set where code and status say something else, see `build_error`.
     if extra.fault is not None:
         return extra.fault
     return _CLASS_OF_KIND.get(error.kind) or classify(error.status, extra.error_code, error.code)
@@ -258,12 +275,14 @@ def error_headers(error: ErrorPart) -> dict[str, str]:
     Official clients retry by status alone; `x-should-retry` separates a spent quota from a rate
     limit.
     """
+    # Official clients retry 408, 409, 429 and every 5xx unless this header tells them not to.
     again = error.retryable or CLASSES[class_of(error)].retryable
     found = {} if again else {"x-should-retry": "false"}
     wait = extra_of(error).retry_after
     if isinstance(wait, str):
         found["retry-after"] = wait
     elif wait is not None:
+        # Whole seconds (RFC 9110, section 10.2.3), never fewer than were asked for.
         found["retry-after"] = str(math.ceil(wait))
     return found
 
@@ -305,14 +324,18 @@ _CONTEXT_TOO_LONG = re.compile(
 _ERROR_KEYS = ("error", "fault", "errors")
 """Keys that may hold the error, or a list of errors."""
 
+# Proxies and login pages answer with HTML, whatever the client accepts.
 _HTML = re.compile(r"\s*<(!doctype|html|head|body|title|center|h1|\?xml)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _MESSAGE_KEYS = (
+    # Of vendors, cloud gateways, web frameworks and RFC 9457 (`detail`, `title`), in this order.
     "message", "Message", "msg", "detail", "error_description", "description", "errorMessage",
     "faultstring", "title", "reason", "error",
 )  # fmt: skip
+# A header has whole seconds; Google's details have durations such as `12.5s`.
 _SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
+# RFC 9110, section 5.6.7: the preferred format begins with the day, such as `Sun, `.
 _DATE = re.compile(r"[A-Za-z]{3}, [\x20-\x7e]{1,60}")
 
 
@@ -337,9 +360,12 @@ def parse_error_body(body: bytes) -> ParsedError:
     """Returns the fields of an error body. Anything is parsed: objects of any dialect, lists of
     them, what frameworks and proxies send, an HTML page, an event, plain text, nothing.
     """
+    # Some servers begin JSON with a byte order mark, which `json` rejects.
     text = body.decode("utf-8", "replace").removeprefix("\ufeff").strip()
     try:
         value = _parse_json(text)
+        # Google's streaming endpoints answer with an array of one error.
+        # capture: error-in-an-array
         while isinstance(value, list) and value:
             value = value[0]
         if isinstance(value, str):
@@ -357,9 +383,11 @@ def _parse_object(outer: dict[str, object]) -> ParsedError:
     def first(key: str) -> object:
         return inner.get(key) if inner.get(key) is not None else outer.get(key)
 
+    # Anthropic's outer type is always `error`.
     type = inner.get("type") or (outer.get("type") if outer.get("type") != "error" else None)
     status, code, details = first("status"), first("code"), inner.get("details")
     numbers = map(_parse_status, (status, inner.get("code"), first("status_code"), code))
+    # In Python a bool is an integer.
     if isinstance(code, bool) or code in (None, ""):
         code = None
     return ParsedError(
@@ -381,6 +409,7 @@ def _parse_json(text: str) -> object:
         return mended(json.loads(text, strict=False))
     except (ValueError, RecursionError):
         pass
+    # A body may be an event: the server had begun to stream when it failed.
     lines = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
     return _parse_json("\n".join(lines).strip()) if lines else text
 
@@ -388,6 +417,7 @@ def _parse_json(text: str) -> object:
 def _plain_text(text: str) -> str | None:
     """A text as a message; of an HTML page its title, or else its text."""
     if _HTML.match(text):
+        # Bounded before the regular expressions see it.
         text = text[: 10 * MAX_MESSAGE]
         title = _TITLE.search(text)
         text = _TAGS.sub(" ", title[1] if title else text)
@@ -400,10 +430,11 @@ def _find_message(value: object) -> str | None:
     if isinstance(value, str):
         return _plain_text(value)
     if isinstance(value, list):
+        # Frameworks list every field that does not fit.
         return "; ".join(one for one in map(_validation_message, value[:10]) if one) or None
     if isinstance(value, dict):
         return next(
-            (said for key in _MESSAGE_KEYS if (said := _find_message(value.get(key)))), None
+            (found for key in _MESSAGE_KEYS if (found := _find_message(value.get(key)))), None
         )
     return None
 
@@ -417,6 +448,7 @@ def _validation_path(detail: object) -> str | None:
     """The field that the first validation error of a list is about."""
     first = detail[0] if isinstance(detail, list) and detail else None
     place = first.get("loc") if isinstance(first, dict) else None
+    # Web frameworks begin the path with where the field was: the body, not a header.
     names = [str(name) for name in place if name != "body"] if isinstance(place, list) else []
     return ".".join(names) or None
 
@@ -426,6 +458,7 @@ def _nonempty(value: object) -> str | None:
 
 
 def _parse_status(value: object) -> int | None:
+    # Some servers send the status as text.
     if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
         value = int(value)
     return value if isinstance(value, int) and is_error_status(value) else None
@@ -462,14 +495,17 @@ def build_error(
     """Returns the error part of a body: `code` is the wire's own code for it; `codes` are others
     that may tell the class.
     """
+    # In a stream the HTTP status was 200; the body may know better.
     status = status if is_error_status(status) else body.status
     message = body.message or (code if isinstance(code, str) else None) or body.rest
     if not message:
         message = "unknown error" if status is None else f"HTTP {status} without a message"
     message = truncate_message(whole_characters(message))
     found = classify(status, *codes, code)
+    # Agents compact the conversation on it: no other error calls for that.
     if found in ("bad-request", "too-large") and _CONTEXT_TOO_LONG.search(message):
         found = "context-too-long"
+    # Readers of the part see only status and code: what they cannot derive is written down.
     if found != classify(status, code):
         extra = msgspec.structs.replace(extra, fault=found)
     retryable = CLASSES[found].retryable

@@ -26,6 +26,7 @@ from weft.sse import DONE, Frame
 S = TypeVar("S", bound=msgspec.Struct)
 
 _JSON_TYPES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
+# How servers spell a field that is not there.
 _EMPTY_VALUES = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
 _HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = 40
@@ -53,6 +54,7 @@ class SurrogateJoiner:
         """
         if not self.held and len(text) < large_json.SLICE and _HALF.search(text) is None:
             return text  # nearly always
+        # By item: calls interleave, and each may be cut inside a character.
         half = self.held.pop(item, "")
         joined, held = join_halves(half, text)
         if held:
@@ -103,6 +105,7 @@ class EventDecoder(ABC, Generic[S]):
         try:
             event = self._read_event(frame.data)
         except (ValueError, RecursionError):
+            # The typed decoder is several times faster than `Salvage`, and fits nearly every event.
             try:
                 event = self._salvage_event(frame.data)
             except ValueError as problem:
@@ -117,6 +120,8 @@ class EventDecoder(ABC, Generic[S]):
 
     def _is_replay(self, id: str | int, data: bytes) -> bool:
         """Whether an event with this id, or number, and these bytes came before; reports it."""
+        # A hash, not the bytes: the response would be held twice. The id alone is not enough,
+        # because a server may give the same one to other events.
         digest = hash(data)
         if self._digests.get(id) == digest:
             self._findings.note("frame-replayed", f"event {id!r} was repeated: dropped")
@@ -131,6 +136,7 @@ class EventDecoder(ABC, Generic[S]):
     def _unreadable(self, frame: Frame, problem: ValueError, out: list[Part]) -> None:
         """Handles a frame that is not a JSON object."""
         text = frame.data.decode("utf-8", "replace")
+        # `error` is the one name that may come with text of any kind.
         is_named = frame.event not in ("", "error")
         if frame.data == DONE:
             self._done(out)
@@ -180,6 +186,8 @@ class Salvage:
     def read(self, data: bytes, wanted: type[S]) -> S:
         """Raises ValueError when this is not a JSON object at all."""
         try:
+            # The standard library reads what msgspec rejects: lone surrogates and, not being
+            # strict, control characters in strings.
             value = json.loads(data.decode("utf-8", "replace"), strict=False)
         except RecursionError:
             raise ValueError("nested too deeply") from None
@@ -229,9 +237,11 @@ class Salvage:
         options = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
         if value is None and NoneType in options:
             return None
+        # Raw fields take any JSON, but no half of a surrogate pair: it cannot be encoded as UTF-8.
         if Raw in options:
             return Raw(msgspec.json.encode(mended(value)))
         for option in options:
+            # Exact classes: `True` must not pass as an integer.
             if option is value.__class__:
                 if isinstance(value, str) and path.rpartition(".")[2] not in self._streamed_fields:
                     return whole_characters(value)
@@ -251,14 +261,19 @@ class Salvage:
 
     def _coerce(self, value: object, options: tuple[object, ...], path: str) -> object:
         """Raises ValueError if none of the types can be made of the value."""
+        # capture: number-out-of-range
+        # `"3"` and `3.0` are meant as 3; an infinite float raises.
         if int in options and isinstance(value, str | float):
             try:
                 return int(value)
             except OverflowError:
                 raise ValueError(f"{value} is not an integer") from None
         for option in options:
+            # One entry where a list belongs: servers leave the list out if there is only one.
             if get_origin(option) is list and isinstance(value, dict):
                 return self._list([value], get_args(option)[0], path)
+        # capture: arguments-object, arguments-empty-object-before-text
+        # An empty object or array where text belongs means no text yet.
         if str in options and not isinstance(value, str):
             return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
         raise ValueError(f"{path}: {_json_type(value)}")

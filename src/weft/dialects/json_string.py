@@ -7,10 +7,11 @@ character is scanned once.
 
 import json
 import re
-from enum import Enum
+from typing import Literal
 
 from weft.partial_json import join_halves, whole_characters
 
+# RFC 8259, section 7. Raw control characters are accepted: models write newlines into strings.
 _STRING_CHARACTERS = re.compile(r'(?:[^"\\]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 """The complete characters and escapes at the beginning of a string."""
 
@@ -18,11 +19,9 @@ _PARTIAL_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _OUTSIDE_STRINGS = re.compile(r'[^"{}\[\],:]*')
 
 
-class _ScanPosition(Enum):
-    OUTSIDE = "outside"
-    STRING = "string"
-    TARGET = "target"
-    FINISHED = "finished"
+# Strings, not an enum, whose members take longer to look up than a call (Python 3.11): every piece
+# compares one.
+_ScanPosition = Literal["outside", "string", "target", "finished"]
 
 
 class JsonStringExtractor:
@@ -48,7 +47,8 @@ class JsonStringExtractor:
         """Whether the string was found."""
         self.is_broken = False
         """Whether the string has an escape that JSON does not have: `flush` returns it."""
-        self._position = _ScanPosition.OUTSIDE
+        self._position: _ScanPosition = "outside"
+        # As a stack: its length is the depth.
         self._keys: list[str | None] = []
         """The current key in each open object, outermost first; None before a key and in arrays."""
         self._last_string = ""
@@ -65,20 +65,19 @@ class JsonStringExtractor:
     def feed(self, piece: str) -> str:
         """Returns what this piece adds to the string."""
         if (
-            self._position is _ScanPosition.TARGET
+            self._position == "target"
             and not self.pending
             and piece.isascii()
             and '"' not in piece
             and "\\" not in piece
         ):
+            # Ends, escapes and halves of characters are the only things that need the scanner.
             return piece  # nearly always
         piece, self._unread = self._unread + piece, ""
         extracted: list[str] = []
         offset = 0
-        while offset < len(piece) and self._position is not _ScanPosition.FINISHED:
-            scan = (
-                self._scan_outside if self._position is _ScanPosition.OUTSIDE else self._scan_string
-            )
+        while offset < len(piece) and self._position != "finished":
+            scan = self._scan_outside if self._position == "outside" else self._scan_string
             offset = scan(piece, offset, extracted)
         return "".join(extracted)
 
@@ -91,8 +90,9 @@ class JsonStringExtractor:
     def _scan_outside(self, piece: str, offset: int, extracted: list[str]) -> int:
         match = _OUTSIDE_STRINGS.match(piece, offset)
         end = match.end() if match else offset
+        # An empty slice is in every string: at the end of a piece nothing is decided yet.
         if not self._keys and (piece[offset:end].strip() or piece[end : end + 1] not in "{["):
-            self._position = _ScanPosition.FINISHED  # something else than an object or array
+            self._position = "finished"  # something else than an object or array
         elif end < len(piece):
             _TOKEN_HANDLERS[piece[end]](self)
             return end + 1
@@ -103,27 +103,30 @@ class JsonStringExtractor:
         end = match.end() if match else offset
         text = piece[offset:end]
         if "\\" in text:
+            # Whole escapes only, so this cannot fail.
             text = str(json.loads(f'"{text}"', strict=False))
-        is_target = self._position is _ScanPosition.TARGET
+        is_target = self._position == "target"
         if is_target:
             joined, self._surrogate = join_halves(self._surrogate, text)
             extracted.append(joined)
         else:
             self._last_string += text
         if piece[end : end + 1] == '"':
-            self._position = _ScanPosition.FINISHED if is_target else _ScanPosition.OUTSIDE
+            self._position = "finished" if is_target else "outside"
             extracted.append(self.flush())  # half a character is left alone
             return end + 1
         self._unread = piece[end:]
+        # The string cannot be continued: either more of the escape comes, or it is not JSON.
         if self._unread and not _PARTIAL_ESCAPE.fullmatch(self._unread):
             self.is_broken = is_target
-            self._position = _ScanPosition.FINISHED
+            self._position = "finished"
         return len(piece)
 
     def _quote(self) -> None:
         self._last_string = ""
+        # A string that is a key never matches: until its colon the last entry is None.
         self.found = tuple(self._keys) == self.path
-        self._position = _ScanPosition.TARGET if self.found else _ScanPosition.STRING
+        self._position = "target" if self.found else "string"
 
     def _colon(self) -> None:
         self._keys[-1:] = [self._last_string]
@@ -137,7 +140,7 @@ class JsonStringExtractor:
     def _leave(self) -> None:
         self._keys[-1:] = []
         if not self._keys:
-            self._position = _ScanPosition.FINISHED
+            self._position = "finished"
 
 
 _TOKEN_HANDLERS = {

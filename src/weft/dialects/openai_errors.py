@@ -24,12 +24,14 @@ STATUSES: dict[ErrorClass, int] = {"billing": 429}
 
 OPENAI_CODES = frozenset(
     {
+        # Codes of OpenAI
         "billing_hard_limit_reached",
         "billing_not_active",
         "previous_response_not_found",
         "slow_down",
         "unsupported_country_region_territory",
         "unsupported_value",
+        # Codes of Weft, for what is wrong with the answer of an upstream
         "truncated",
         "malformed",
         "empty",
@@ -39,6 +41,7 @@ OPENAI_CODES = frozenset(
 """Codes of these dialects that are written as they came. Codes of other dialects are not."""
 
 
+# All four keys are always there, null if need be: typed clients require them.
 class OpenAIError(msgspec.Struct):
     message: str
     type: str
@@ -55,6 +58,7 @@ class OpenAIErrorBody(msgspec.Struct):
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
     """Parses any error body; see `error_classes.parse_error_body`."""
     parsed = parse_error_body(body)
+    # Compatible hosts fill one of the two.
     code = parsed.type if parsed.code is None else parsed.code
     extra = ErrorPartExtra(
         type=parsed.type if parsed.code is not None else None,
@@ -70,6 +74,7 @@ def render_error(
 ) -> tuple[int, OpenAIError]:
     """Returns the HTTP status and the error, with the types and codes of a dialect."""
     found, extra = class_of(error), extra_of(error)
+    # The class decides, not the status that came: the same error has other statuses elsewhere.
     status = status_of(error, found, STATUSES.get(found, CLASSES[found].status))
     code = code_of(error, status, types[found], codes, found)
     return status, OpenAIError(error.message, types[found], extra.param, code)

@@ -37,6 +37,7 @@ def response_to_parts(response: Response, *, in_place: bool = False) -> list[Par
     """
     items: Sequence[Item] = response.items
     sources: SourcesByText = {}
+    # For wires that write citations inside their text.
     if not in_place:
         items, sources = _arrange(items)
     out: list[Part] = [
@@ -76,9 +77,11 @@ def _arrange(items: Sequence[Item]) -> tuple[list[Item], SourcesByText]:
             if cited is not None:
                 sources.setdefault(cited, []).append(item)
                 continue
-        elif isinstance(item, TextItem) and not item.refusal:
+        elif isinstance(item, TextItem) and not item.refusal:  # nobody cites anything in a refusal
             last = item.id
+        # An item may be spread over several parts, with parts of others between them.
         shared = item.item_id if isinstance(item, TextItem | ReasoningItem) else None
+        # A dict keeps the order of the first ones.
         groups.setdefault((item.__class__, shared) if shared else number, []).append(item)
     return [item for group in groups.values() for item in group], sources
 
@@ -89,6 +92,7 @@ def _text_parts(item: TextItem, sources: SourcesByText) -> list[Part]:
         TextStart(item.id, item.item_id, item.phase, item.refusal, item.extra),
         *deltas,
         *sources.get(item.id, ()),
+        # An assembled item does not remember where its `extra` stood, so both ends have it.
         TextEnd(item.id, item.annotations, item.signature, item.origin, extra=item.extra),
     ]
 
@@ -103,6 +107,7 @@ def _reasoning_parts(item: ReasoningItem, sources: SourcesByText) -> list[Part]:
 
 def _call_parts(call: ToolCall, sources: SourcesByText) -> list[Part]:
     """A call with a name was announced, or could have been."""
+    # A call without a name is invalid, and never has parts before it.
     if not call.name:
         return [call]
     deltas: list[Part] = [ToolParamsDelta(call.id, call.params)] if call.params else []

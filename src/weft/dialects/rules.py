@@ -18,6 +18,7 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 """What an untyped frame holds."""
 
 
+# Unknown fields are refused: a slip in the TOML would silently drop a sentence.
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One rule of a wire, as `rules.toml` has it below its name."""
 
@@ -31,6 +32,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     example: str
     """The shortest piece of a stream that breaks it."""
 
+    # One defect is one finding: the report leaves these out.
     implies_at_event: tuple[str, ...] = ()
     """The ids of rules that are always broken at the same event, by the same defect."""
 

@@ -32,6 +32,7 @@ def reuse_large_blocks(environment: Mapping[str, str] = os.environ) -> bool:
         return False
     # One arena: those of further threads cannot hold a block over 64 MB, which then is not reused.
     mallopt(_ARENA_MAX, 1)
+    # To set either threshold also stops glibc from adjusting it by itself (mallopt(3)).
     mallopt(_TRIM_THRESHOLD, KEPT)
     return bool(mallopt(_MMAP_THRESHOLD, _OWN_BLOCK))
 

@@ -99,6 +99,8 @@ class Gateway:
     def _own_routes(self) -> list[BaseRoute]:
         websocket = WebSocketRoute("/v1/responses", self._sockets)
         return [
+            # A Route of the same path stands in the table, too: starlette tells them apart by the
+            # scope.
             *([websocket] if self._server.websocket else []),
             Route("/health", self._health, methods=GET),
             Route("/", self._health, methods=["HEAD"]),
@@ -111,6 +113,8 @@ class Gateway:
         logs.begin(self._server.log, self._scrub)
         gc.collect()
         gc.freeze()  # objects of the startup stay, so the collector need not visit them again
+        # The default of 700 makes a busy process collect all the time, and find next to nothing:
+        # streams and connections are freed by their reference counts alone.
         gc.set_threshold(20_000, 20, 20)
         if self._sessions is not None:
             await self._sessions.start(self._runs)
@@ -133,6 +137,7 @@ class Gateway:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
+        # First of all: every response has the id, also that of a refusal.
         id = scope["weft.id"] = self._request_ids.mint("req")
         headers, path = headers_of(scope), scope["path"]
         is_websocket = scope["type"] == "websocket"
@@ -149,6 +154,7 @@ class Gateway:
             else:
                 await http_response.send_error(send, dialect, rejection, about)
             return
+        # Without keys all responses belong to the caller "".
         scope["weft.caller"] = caller or ""
         if not is_websocket and caller is not None:
             scope[EXCHANGE].mark_authenticated()
@@ -157,6 +163,8 @@ class Gateway:
             await self._dispatch(scope, headers, receive, send)
             return
         exchange: Exchange = scope[EXCHANGE]
+        # Memory is reserved for the announced length, before a byte of the body is read: bodies
+        # that are half received when the memory runs out could not all be finished.
         body = BodyReservation(exchange.memory, receive, self.max_body)
         self._bodies[id] = body.reserved
         try:
@@ -177,16 +185,19 @@ class Gateway:
         endpoint: Endpoint | ResumeStream | None = self._table.direct.get(path)
         if LAST_EVENT_ID in headers:
             endpoint = self._table.resumed.get(path, endpoint)
+        # Past starlette, whose middleware and list of routes each request would go through.
         if endpoint is not None and not is_websocket and scope["method"] == "POST":
             await endpoint(scope, receive, send)
             return
+        # The router's endpoints may fail after their head: a second head inside a body would be
+        # worse than a body that is cut.
         tracked = _StartTracker(send)
         try:
             await self._router(scope, receive, tracked)
         except asyncio.CancelledError:
             raise
         except Exception as problem:
-            failed = http_response.internal_error(id, problem)
+            failed = http_response.failure(id, problem)
             if not tracked.started and not is_websocket:
                 dialect, about = dialect_of(path, headers), http_response.weft_headers(id)
                 await http_response.send_error(send, dialect, failed, about)
@@ -197,6 +208,8 @@ class Gateway:
         """The one place where a request is admitted and counted. Raises RequestFailed."""
         if self._draining:
             raise HttpRejection(503, _SHUTTING_DOWN)
+        # Counted anew each time, instead of a counter per key that every way out of a run would
+        # have to keep right.
         allowed = self._server.limits.streams_per_key
         mine = allowed and sum(run.record.caller == incoming.caller for run in self._runs)
         if allowed and mine >= allowed:
@@ -204,6 +217,7 @@ class Gateway:
             raise RequestFailed(new_error("rate", message, retry_after=1))
         body = self._bodies.get(incoming.id)
         if body is not None:  # with earlier turns, it may be larger than what was received
+            # Before the run exists: if this raises, nothing has to be undone.
             body.reserve(max(body.size, ASCII_FACTOR * len(incoming.body.raw)))
         try:
             targets = self._routing.targets(incoming.model)
@@ -235,6 +249,7 @@ class Gateway:
 
     def _log(self, record: RequestRecord) -> None:
         has_failed = record.error is not None or record.unstored is not None
+        # A request that failed is a warning, and is logged at every level but `error`.
         if has_failed or logs.LEVELS[self._server.log] <= logs.LEVELS["info"]:
             logs.write(logs.request(record, self._scrub))
 
@@ -260,6 +275,7 @@ class Gateway:
         if self._draining:
             reason = "the server is shutting down"
         elif sessions is not None and sessions.lease_error is not None:
+            # Each renewal of the lease is a write, so a probe need not try one of its own.
             reason = f"the store accepts no writes: {sessions.lease_error}"
         elif disk is not None and free_bytes(disk) < MIN_FREE_DISK:
             reason = "the disk of the store is full"
@@ -332,6 +348,10 @@ async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpR
     allowed = problem.headers if isinstance(problem, HTTPException) else None
     status, message = 405, f"{request.method} is not allowed on {request.url.path[:200]}"
     if "sec-websocket-key" in request.headers:  # HttpProtocol has removed its upgrade
-        status, message, allowed = 426, "WebSocket is disabled on this server", None
+        # Codex falls back to HTTP at once if a handshake is answered with 426; on any other status
+        # it tries the socket several times first.
+        status, message = 426, "WebSocket is disabled on this server"
+        # RFC 9110: a 426 names the protocol to use (15.5.22), Connection names that field (7.8).
+        allowed = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
     error = msgspec.structs.replace(new_error("bad-request", message), status=status)
     return _error_response(request, status, error, allowed)

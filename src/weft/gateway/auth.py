@@ -49,7 +49,12 @@ class RequestGuard:
     def authorize(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
         """Returns the name of the request's key: empty if no keys are set, None if the path needs
         none. Raises HttpRejection."""
+        # The cheapest check first, and the Host before the key, so that a page behind DNS rebinding
+        # learns nothing of the keys.
         host = self._check_host(headers)
+        # A foreign page may send a GET, but without CORS headers its browser does not let it read
+        # the response. WebSockets are no safe method: browsers open them across origins, and leave
+        # it to the server to look at Origin (RFC 6455, 10.2).
         if method not in _SAFE_METHODS:
             _check_origin(method, host, headers)
         if path in PUBLIC_PATHS or (method == "HEAD" and path in PROBE_PATHS):
@@ -64,8 +69,10 @@ class RequestGuard:
         found = _HOST.fullmatch(value)
         if found is None:
             raise HttpRejection(400, new_error("bad-request", f"invalid Host {value[:100]!r}"))
+        # `server.hosts` may name a host with its port, or without: then any port is right.
         if self._hosts and not {found[1].lower(), value.lower()} & self._hosts:
             message = f"Host {value[:100]!r} is not served here; add it to server.hosts"
+            # Misdirected Request (RFC 9110, 15.5.20).
             raise HttpRejection(421, new_error("bad-request", message))
         return value.lower()
 
@@ -81,6 +88,7 @@ class RequestGuard:
         if len(keys) > 1:
             message = "the request has different API keys; send one, or the same in each header"
             raise HttpRejection(400, new_error("bad-request", message))
+        # compare_digest tells the length of what it compares: digests are all of one length.
         digest = sha256(keys.pop()).digest()
         # Every key is compared, in constant time: how long it takes tells nothing.
         found = [name for known, name in self._keys if hmac.compare_digest(known, digest)]
@@ -93,10 +101,12 @@ def _check_origin(method: str, host: str, headers: Mapping[bytes, bytes]) -> Non
     origin = headers.get(b"origin")
     if origin is not None:
         value = origin.decode("latin-1").lower()
+        # `Origin: null` (a sandboxed frame, a local file) has nothing behind "://": it is foreign.
         if value.partition("://")[2] != host:
             message = f"requests from the origin {value[:100]!r} are not allowed"
             raise HttpRejection(403, new_error("permission", message))
         _check_content_type(method, headers)
+    # Sent by browsers where there is no Origin, too; other clients send neither.
     if headers.get(b"sec-fetch-site", b"") == b"cross-site":
         raise HttpRejection(403, new_error("permission", "cross-site requests are not allowed"))
 
@@ -108,6 +118,8 @@ def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
     is_empty = not kind and headers.get(b"content-length", b"0") == b"0"
     if is_empty and b"transfer-encoding" not in headers:
         return  # an empty body needs no type
+    # Without a preflight (Fetch, "CORS-safelisted request-header") a page can send only forms and
+    # text/plain.
     if kind != b"application/json":
         message = f"Content-Type {kind.decode('latin-1')[:100]!r}; expected application/json"
         raise HttpRejection(415, new_error("bad-request", message))
@@ -119,6 +131,7 @@ def request_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
     for name, scheme in KEY_HEADERS.items():
         value = headers.get(name.encode(), b"")
         if scheme:
+            # RFC 9110 (11.1): the name of a scheme has no case.
             given, _, token = value.partition(b" ")
             value = token.strip() if given.lower() == scheme.strip().lower().encode() else b""
         keys.add(value)

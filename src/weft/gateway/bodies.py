@@ -20,10 +20,15 @@ from weft.large_json import CLOSED, SLICE, end_of_string
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
+# Possessive (`++`, `*+`): no body can make them backtrack, so the time stays linear.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _TOKEN = re.compile(rb'["\[\]{},]|-?[0-9][0-9.eE+-]*+')
+# An opening bracket becomes +1, a closing one -1 as a signed byte: their running sum is the depth,
+# computed in C.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _OTHERS = bytes(set(range(256)) - set(b"[]{},"))
+# What may be out of range, not what must be: 2^63 has 19 digits, and the largest exponent of a
+# double is 308.
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
 _NUMERIC = frozenset(b"0123456789.eE+-")
 _COMMA = ord(",")
@@ -47,6 +52,7 @@ class RequestAborted(Exception):
 async def read(receive: Receive, content_length: bytes | None, limit: int) -> bytes:
     """Returns the body; raises HttpRejection if it is too large, RequestAborted if the client
     disconnected before its end."""
+    # httptools has checked that it is a number. A 413 need not wait for the body.
     if content_length is not None and int(content_length) > limit:
         raise _body_too_large(limit)
     pieces: list[bytes] = []
@@ -85,11 +91,13 @@ def check(body: bytes, shape: JsonLimits) -> None:
         if max(levels) > shape.depth:
             raise BadRequest("", f"nested deeper than {shape.depth} levels")
         level = levels[-1]
+        # Every value but the first of an object or array has a comma before it.
         values += marks.count(b",") + steps.count(1)
         if values > shape.values:
             raise BadRequest("", f"more than {shape.values} values")
         structure.append(marks)
         has_large_number = has_large_number or _LARGE_NUMBER.search(bare) is not None
+    # Hardly any body gets further.
     may_be_wide = values >= min(shape.object_keys, shape.array_items)
     if has_large_number or (may_be_wide and _is_wide(structure, shape)):
         _JsonScanner(body, shape).run()
@@ -182,9 +190,11 @@ class _JsonScanner:
             raise BadRequest(self._path(), f"an {what} with more than {most} {members}")
 
     def _check_number(self, text: bytes) -> None:
+        # The shortest number that is out of range is 1e309.
         if len(text) < 5:
             return
         is_integer = text.lstrip(b"-").isdigit()
+        # -2^63 has 20 characters. Longer texts never reach int(), which takes quadratic time.
         if is_integer and (len(text) > 20 or int(text) not in _INTEGERS):
             raise BadRequest(self._path(member=True), "the integer has more than 64 bits")
         with suppress(ValueError):  # left to the parser

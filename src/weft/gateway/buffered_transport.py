@@ -31,6 +31,8 @@ class BufferedTransport(asyncio.Transport):
             head, self._head = self._head, None
             self.inner.write(head + bytes(data))
         elif data[:5] == b"HTTP/" and data[-4:] == b"\r\n\r\n":
+            # uvicorn writes a head in one piece. What looks like one and is not (100 Continue, or a
+            # body that quotes HTTP) leaves a turn of the loop later, nothing else changes.
             self._head = bytes(data)
             asyncio.get_running_loop().call_soon(self._flush_head)
         else:
@@ -38,6 +40,8 @@ class BufferedTransport(asyncio.Transport):
 
     def write_chunk(self, data: bytes) -> None:
         """Sends a chunk of a body without Content-Length."""
+        # RFC 9112 (7.1): size in hex, data. An empty chunk would end the body; callers never write
+        # one.
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         self.written += len(chunk)
         self._flush_head()
@@ -53,6 +57,8 @@ class BufferedTransport(asyncio.Transport):
         only to the time between two calls."""
         waiting = self.inner.get_write_buffer_size()
         taken = self.written - waiting
+        # Progress is what the kernel took, not what was written: an upstream that keeps sending
+        # must not make its client look alive.
         if not waiting or taken != self._sent:
             self._sent, self._last_progress = taken, now
         return now - self._last_progress
@@ -62,6 +68,7 @@ class BufferedTransport(asyncio.Transport):
 
     def close(self) -> None:
         self._flush_head()
+        # Once: uvicorn closes in connection_lost again.
         if not self.is_closing() and self._close is not None:
             close, self._close = self._close, None
             close()
@@ -100,10 +107,13 @@ class BufferedTransport(asyncio.Transport):
 def set_buffer_limits(transport: asyncio.Transport, buffer: int) -> None:
     """Pauses writing while more than `buffer` bytes wait for the client; sends small events at
     once."""
+    # asyncio resumes at a quarter of it (`low`), so a slow client is not paused at every event.
     transport.set_write_buffer_limits(high=buffer)
     channel = transport.get_extra_info("socket")
     if channel is None or channel.family not in (socket.AF_INET, socket.AF_INET6):
         return
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Otherwise the kernel takes megabytes for a client that does not read: `buffer` would be a
+    # small part of what waits, and the upstream would be read on for as long.
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)

@@ -94,6 +94,7 @@ class CompactResponse(Endpoint):
             caller=incoming.caller,
             reject_lossy=incoming.reject_lossy,
         )
+        # The summary's request is not the client's: it is parsed anew, since its items are others.
         await parse_request(request, self._gateway.limits)
         await _CompactionRun(self._gateway, items)._serve(self._gateway.start(request), scope, send)
         return None
@@ -124,6 +125,7 @@ class _CompactionRun(Endpoint):
             "object": "response.compaction",
             "created_at": int(time.time()),
             "output": [*history.listed_items(filter(_is_clients, self._items), id), item],
+            # Required in this object, unlike in a response.
             "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
         }
         return _json(compaction)
@@ -136,6 +138,7 @@ def _summary_request(incoming: IncomingRequest, conversation: list[Raw]) -> byte
     body: dict[str, object] = {
         "model": incoming.model,
         "input": [*items, _message("user", INSTRUCTION)],
+        # It must not become a turn that somebody can continue.
         "store": False,
     }
     options = {
@@ -157,6 +160,7 @@ def _as_message(item: Raw) -> list[Raw]:
 
 def _call_message(item: Raw) -> list[Raw]:
     call = _call(item)
+    # The id stays in the text, so that the model can tell which result belongs to which call.
     text = f"[{call.call_id}: {call.name} is called with {call.arguments or call.input}]"
     return [_message("assistant", text)]
 
@@ -167,6 +171,7 @@ def _result_message(item: Raw) -> list[Raw]:
     shown = result.output
     if isinstance(shown, str):
         return [_message("user", [words, {"type": "input_text", "text": shown}])]
+    # Images of a result stay images: a user message may have them.
     return [_message("user", [words, *shown])]
 
 
@@ -175,6 +180,7 @@ _MESSAGES: dict[str, Callable[[Raw], list[Raw]]] = {
     "custom_tool_call": _call_message,
     "function_call_output": _result_message,
     "custom_tool_call_output": _result_message,
+    # State of the model that wrote it, which OpenAI refuses where the call after it is missing.
     "reasoning": lambda item: [],
 }
 

@@ -46,14 +46,18 @@ class ConnectionRegistry:
         has_descriptor = channel is None or self.descriptors.allow(channel.fileno())
         is_full = (
             not has_descriptor
+            # Those that wait for their 503 must not keep others out.
             or others - self.overflow >= self._max_connections
             or len(self._unauthenticated) >= self._max_unauthenticated
         )
         if is_full:
+            # The oldest, since a client that means to send a request does so soon after it
+            # connects.
             oldest = next((one for one in self._unauthenticated if one.is_idle), None)
             if oldest is None:
                 return False
             self.forget(oldest)
+            # There is nothing to flush, and lingering would hold its descriptor.
             oldest.transport.abort()
         self._unauthenticated[connection] = None
         return True

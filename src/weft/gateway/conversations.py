@@ -18,11 +18,12 @@ from weft.context import Context
 from weft.errors import BadRequest
 from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
-from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, validate_metadata
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
     PAGE_SIZE,
     int_param,
+    is_descending,
     list_object,
     not_found,
 )
@@ -32,6 +33,7 @@ from weft.relay.incoming import api_of
 from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
+# As in OpenAI's API reference, "Conversations".
 MAX_NEW_ITEMS = 20
 """Items that may be added by one request."""
 
@@ -97,6 +99,7 @@ class ConversationEndpoint(_ConversationEndpoint):
             case "POST":
                 body = await read_body(self._gateway, scope, receive)
                 metadata = _metadata(decode_body(_changed, body).metadata)
+                # Deleted since it was found: there is no transaction around the two.
                 if not await self._store.set_metadata(found.owner, found.id, metadata):
                     raise not_found("Conversation", found.id)
                 return conversation_object(msgspec.structs.replace(found, metadata=metadata))
@@ -122,7 +125,7 @@ class ConversationItems(_ConversationEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         after = query.get("after", [None])[-1]
-        descending = is_descending(query, "desc")
+        descending = is_descending(query, default=True)
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
         except NotFound:
@@ -150,9 +153,11 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
     if len(items) > MAX_NEW_ITEMS:
         raise BadRequest("items", f"{len(items)}; expected at most {MAX_NEW_ITEMS} at a time")
     try:
+        # Parsed as the input of a request, for the sake of its errors: the result is not used.
         body = {"model": "any", "input": items}
         api_of(RESPONSES).request.parse(_json(body), Context())
     except BadRequest as problem:
+        # The field's name in this request.
         path = re.sub("^input", "items", problem.path)
         raise BadRequest(path, problem.reason) from None
     ids = fresh_context().ids
@@ -161,6 +166,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
 
 def _item(raw: Raw, path: str, ids: Ids) -> Item:
     found = history.read_shape(raw)
+    # It would have to be resolved whenever the conversation is read, and may be gone by then.
     if found.type == "item_reference":
         raise BadRequest(path, "an item reference; expected the item itself")
     if not found.id:
@@ -192,5 +198,7 @@ def _list_object(items: Sequence[Item], *, more: bool) -> bytes:
 
 def _item_object(item: Item) -> dict[str, Raw]:
     """An item with all fields that clients expect, and the id it has here."""
+    # The item may have no id, or one that was taken: then the store gave it another, which only the
+    # row has.
     (fields,) = history.listed_items([Raw(item.data)], item.id)
     return {**fields, "id": Raw(_json(item.id))}

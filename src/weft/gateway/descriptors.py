@@ -35,6 +35,7 @@ class FileDescriptors:
         the reserve is free: otherwise the state could change with every connection."""
         limit = _soft_limit()
         try:
+            # POSIX: the lowest free number, as for accept().
             number = os.dup(0)
         except OSError:
             self._exhaust(limit)
@@ -63,6 +64,8 @@ def _soft_limit() -> int:
 
 def raise_limit(wanted: int) -> None:
     """Raises the soft limit of descriptors to this number, as far as the hard limit allows."""
+    # The soft limit is 1024 on most systems, for the sake of select(); the hard one is what was
+    # granted.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and most > soft:

@@ -12,12 +12,13 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, http_of
 from weft.dialects.error_classes import ErrorPartExtra, new_error
 from weft.errors import BadRequest
 from weft.gateway import bodies, http_response
 from weft.gateway.auth import HttpRejection
 from weft.gateway.http_protocol import EXCHANGE, Exchange
+from weft.gateway.http_response import ClientConnection, StreamResponse
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
@@ -36,7 +37,6 @@ T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = bodies.Receive
 Send = http_response.Send
-ClientConnection = http_response.ClientConnection
 
 
 class GatewayContext(Protocol):
@@ -65,6 +65,9 @@ class Preamble(msgspec.Struct):
 
 _preamble = msgspec.json.Decoder(Preamble).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_BETA_HEADERS = [
+    api.betas.encode() for one in DIALECTS.values() if (api := one.http) is not None and api.betas
+]
 
 
 def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
@@ -74,19 +77,30 @@ def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
     except RecursionError:
         raise BadRequest("", "nested too deeply") from None
     except ValueError as problem:
+        # msgspec names the place in the text of its message, and nowhere else.
         message, _, path = str(problem).partition(" - at `$")
         path = path.rstrip("`").lstrip(".")
         raise BadRequest(path, message[:1].lower() + message[1:]) from None
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    return dict(scope["headers"])
+    """Returns the headers by name. The values of a repeated one are joined (RFC 9110, 5.3)."""
+    lines: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(lines)
+    if len(headers) == len(lines):  # of nearly every request
+        return headers
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in lines:
+        values.setdefault(name, []).append(value)
+    return {name: b", ".join(one) for name, one in values.items()}
 
 
 async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:
     """Reads a body and checks its limits. Raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
     coding = headers.get(b"content-encoding", b"identity").lower()
+    # A small compressed body may be a huge one, and the limits of connection and memory count bytes
+    # as they arrive.
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
         raise HttpRejection(415, new_error("bad-request", message))
@@ -113,16 +127,9 @@ class Endpoint:
             run = await self._start(await self._receive_request(scope, receive), scope, send)
         except bodies.RequestAborted:
             return
-        except RequestFailed as failed:
-            await http_response.send_error(
-                send, self._dialect, failed, http_response.weft_headers(id)
-            )
-            return
         except Exception as problem:
-            ours = http_response.internal_error(id, problem)
-            await http_response.send_error(
-                send, self._dialect, ours, http_response.weft_headers(id)
-            )
+            failed, headers = http_response.failure(id, problem), http_response.weft_headers(id)
+            await http_response.send_error(send, self._dialect, failed, headers)
             return
         if run is not None:
             await self._serve(run, scope, send)
@@ -160,8 +167,11 @@ class Endpoint:
         self, scope: Scope, body: bytes, model: str, stream: bool
     ) -> IncomingRequest:
         headers = headers_of(scope)
-        betas = headers.get(b"anthropic-beta", b"").decode("latin-1")
-        version = headers.get(b"anthropic-version", b"").decode("latin-1")
+        # The beta flags of any dialect, since a client may enable a feature of an upstream that
+        # has another one; the version only of its own.
+        betas = b",".join(headers.get(name, b"") for name in _BETA_HEADERS).decode("latin-1")
+        version_header = (http_of(self._dialect).version or "").encode()
+        version = headers.get(version_header, b"").decode("latin-1")
         is_resumable = DIALECTS[self._dialect].resumable_by_id
         return IncomingRequest(
             RequestBody(self._dialect, body),
@@ -177,17 +187,18 @@ class Endpoint:
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
+        # From here on a disconnect cancels this task. Before, the body is read, and `receive`
+        # reports it.
         watcher, id = DisconnectWatcher(exchange), scope["weft.id"]
         try:
             if run.record.stream:
-                client = http_response.ClientConnection(id, self._dialect, send, exchange.write)
-                writer = self._writer(scope)
-                await http_response.StreamResponse(
-                    run, client, self._gateway.keepalive, writer
-                ).send()
+                client, writer = self._client(scope, send), self._writer(scope)
+                response = StreamResponse(run, client, self._gateway.keepalive, writer)
+                await response.send()
             else:
                 await self._send_whole(run, id, send)
         except asyncio.CancelledError:
+            # Cancelled by the server, not by its client.
             if not watcher.disconnected:
                 raise
         finally:
@@ -196,6 +207,9 @@ class Endpoint:
                 await run.close()
             finally:
                 self._gateway.end_run(run)
+
+    def _client(self, scope: Scope, send: Send) -> ClientConnection:
+        return ClientConnection(scope["weft.id"], self._dialect, send, scope[EXCHANGE].write)
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         """How events are written."""
@@ -209,10 +223,11 @@ class Endpoint:
                 data = self.render_body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
-        except RequestFailed as failed:
-            await self._send_failure(failed, run, id, send)
         except Exception as problem:
-            await self._send_failure(http_response.internal_error(id, problem), run, id, send)
+            failed = http_response.failure(id, problem)
+            run.note_failure(failed.error)
+            headers = http_response.weft_headers(id, run)
+            run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
         else:
             await http_response.send_body(
                 send, status, data, [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
@@ -221,11 +236,6 @@ class Endpoint:
     def render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """The body of a response that is not streamed."""
         return body
-
-    async def _send_failure(self, failed: RequestFailed, run: Run, id: str, send: Send) -> None:
-        run.note_failure(failed.error)
-        headers = http_response.weft_headers(id, run)
-        run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
 
 
 class DisconnectWatcher:
@@ -245,6 +255,8 @@ class DisconnectWatcher:
     def stop(self) -> None:
         self._exchange.on_disconnect(None)
         if self.disconnected and self._task is not None:
+            # The cancellation has been dealt with. Task.cancelling() would stay above 0, and a
+            # later `asyncio.timeout` in this task would take it for its own caller's.
             self._task.uncancel()
 
 
@@ -270,7 +282,10 @@ class GeminiEndpoint(Endpoint):
 
     async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         call = scope["path_params"]["call"].removeprefix("models/")
+        # The last one: names of models may have colons themselves (`llama3:8b`).
         name, _, method = call.rpartition(":")
+        # Only to refuse what is no JSON object before the method is looked at, as the other
+        # endpoints do.
         await for_body(body, decode_body, _preamble, body)
         if not name or method not in _METHODS:
             message = f"unknown method {method[:100]!r}; expected {' or '.join(_METHODS)}"
@@ -278,6 +293,7 @@ class GeminiEndpoint(Endpoint):
         return self._build_request(scope, body, name, _METHODS[method])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
+        # Without it Gemini streams one JSON array.
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
         return super()._writer(scope) if is_events else JsonArrayWriter()
 

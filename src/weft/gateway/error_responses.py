@@ -35,6 +35,8 @@ _CLOSE_HEADERS = ((b"content-type", b"application/json"), (b"connection", b"clos
 
 def render(error: ErrorResponse, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
     """Returns the whole HTTP response, with an error body of the dialect that the target names."""
+    # The target may be cut or empty, and headers may not have come: then it is the default dialect.
+    # latin-1 never fails.
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
     _, body = write(new_error(error.kind, error.message))

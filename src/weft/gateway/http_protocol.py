@@ -125,6 +125,8 @@ class BodyRateLimit:
     do not read, or have not sent 100 Continue yet."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
+        # Bytes are added one piece at a time on the hot path, so they are only counted there; the
+        # division happens when a deadline is checked.
         self.received = 0
         """Bytes since the last update."""
 
@@ -157,6 +159,8 @@ class Exchange:
     def __init__(
         self, protocol: "HttpProtocol", cycle: RequestResponseCycle, transport: BufferedTransport
     ) -> None:
+        # Strong references would be a cycle (protocol, cycle, scope, this), and a closed connection
+        # with its buffers would stay until the garbage collector runs.
         self._protocol = weakref.ref(protocol)
         self._cycle = weakref.ref(cycle)  # its scope holds this
         self._transport = transport
@@ -229,10 +233,14 @@ class HttpProtocol(HttpToolsProtocol):
     # Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # Counted first: uvicorn adds this connection to the set.
         others = len(self.connections)
+        # uvicorn and the response cycles only ever see the counting transport: all their writes and
+        # closes pass it.
         super().connection_made(BufferedTransport(transport, self._close, self.loop.time()))
         set_buffer_limits(transport, self.limits.buffer)
         self._expect_head()
+        # A client that sends nothing never calls data_received, so the timer has to start here.
         self._check_deadlines()
         if self.registry.admit(self, others):
             return
@@ -243,11 +251,13 @@ class HttpProtocol(HttpToolsProtocol):
         allowed = max(16, self.limits.connections // 8)
         if self.registry.overflow > allowed or self.registry.descriptors.are_exhausted:
             self._reject(TOO_MANY_CONNECTIONS)
+            # Not `transport.close()`: lingering would hold the descriptor that is missing.
             self.transport.inner.close()
 
     @property
     def is_idle(self) -> bool:
         """Whether no response is under way, and no error response either."""
+        # BODY without a response: the request was answered before its body had arrived.
         return self._phase in (IDLE, HEAD, BODY) and not self._responses and self._rejection is None
 
     def _reject_after_head(self, error: ErrorResponse) -> None:
@@ -258,6 +268,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSED
         self._cancel_timer()
+        # uvicorn does not cancel its timer after a reset: it would hold this for `keep_alive`.
         self._unset_keepalive_if_required()
         self.registry.forget(self)
         if self._rejection is TOO_MANY_CONNECTIONS:
@@ -270,6 +281,8 @@ class HttpProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Closes the connection: at once if it is idle, otherwise after its responses. A request
         whose head is just arriving gets 503."""
+        # HEAD is also the phase of a new connection without a byte: that one is idle, and gets no
+        # answer.
         if self._phase is HEAD and self._pending and not self._responses:
             self._reject_after_head(SHUTTING_DOWN)
         else:
@@ -279,6 +292,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        # uvicorn would parse everything at once, and queue a cycle for each pipelined request: a
+        # packet of 64 KiB holds over a thousand of them. Here one is answered, one is parsed and
+        # waits in `pipeline`, and the rest stays bytes. A view, since a piece may be cut off in
+        # front many times.
         rest = memoryview(data)
         while rest and self._phase not in _NOT_PARSING:
             if self.pipeline or self._pipelined:
@@ -298,6 +315,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self._phase is IDLE:
             self._expect_head()
         room = self.limits.head
+        # In a body the room is for what the parser does not report: chunk extensions and trailers
+        # (RFC 9112, 7.1) have no limit of their own, and would be read for ever.
         if self._phase is HEAD:
             room -= self._pending
         size = min(room, len(data))
@@ -306,14 +325,18 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data[:size])
         except httptools.HttpParserUpgrade as upgrade:
+            # httptools stops behind every head that has an upgrade, whether it is taken or not.
             if self._phase is REPARSING:
                 self._reparse_without_upgrade()
                 return data[upgrade.args[0] :]
             self._deadline = self.loop.time() + self.limits.head_time
+            # The WebSocket protocol has no timer for its handshake: ours runs until it has written.
             self._written_at_upgrade = self.transport.written
             self.registry.forget(self)  # the app authorizes by the head alone, at once
             self.handle_websocket_upgrade()
             self.parser = None  # type: ignore[assignment]  # it holds this, as in connection_lost
+            # A client must wait for the response to its handshake (RFC 6455, 4.1): bytes behind it
+            # are none of the protocol.
             return data[:0]
         except httptools.HttpParserError as error:
             self._reject(_error_response(error))
@@ -343,9 +366,13 @@ class HttpProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if self._rejection is not None:
             raise StopParsing(self._rejection)
+        # Exceptions of these callbacks come out of feed_data as an HttpParserError: see
+        # _error_response.
         problem = head_error(version, self.parser.get_method(), self.url, self.headers)
         if problem is not None:
             raise StopParsing(ErrorResponse(400, problem))
+        # Before uvicorn's callback: for an upgrade that it does not support it would start the app,
+        # while the parser stops, and a body that follows would be read as the next request.
         if self.parser.should_upgrade():
             self._begin_upgrade()
             return
@@ -353,17 +380,21 @@ class HttpProtocol(HttpToolsProtocol):
         self._pending, self._unread_allowance = 0, MAX_UNREAD_BODY
         self._body_rate.start(self.loop.time())
         if version == "1.0":
+            # RFC 9110 (10.1.1): the expectation must be ignored in HTTP/1.0.
             self.expect_100_continue = False  # the client would take it for the response
         super().on_headers_complete()
         exchange = Exchange(self, self.cycle, self.transport)
         self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
         self._responses.append(self.cycle)
+        # uvicorn paused reading, but then nobody would notice that the client left.
         if self.pipeline:
             self.flow.resume_reading()  # see data_received
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
         super().on_body(body)
+        # The app answered without reading it all. A body that is nearly over is cheaper to read
+        # than a new connection; a long one is not.
         if self.cycle.response_complete:
             self._unread_allowance -= len(body)
             if self._unread_allowance < 0:
@@ -373,6 +404,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._pending = 0
 
     def on_message_complete(self) -> None:
+        # Called for the head of an upgrade, too.
         if self._phase is not BODY:
             return
         self._phase = IDLE
@@ -391,6 +423,9 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._should_upgrade():
             self._phase = REPARSING
             return
+        # RFC 6455 (4.1) wants a GET. The parser does not read a body behind an upgrade: it would
+        # arrive as frames. And a response under way has to be written first, by a protocol that is
+        # replaced here.
         if has_body(self.headers) or self._responses or self.parser.get_method() != b"GET":
             raise StopParsing(
                 ErrorResponse(400, "A WebSocket handshake must be a single GET without a body.")
@@ -409,6 +444,8 @@ class HttpProtocol(HttpToolsProtocol):
         )
         head += b"".join(b"%s: %s\r\n" % pair for pair in without_upgrade(self.headers))
         self.parser = httptools.HttpRequestParser(self)
+        # As uvicorn's: otherwise bytes behind a request with `Connection: close` are an error of
+        # that request, too.
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._expect_head()
         try:
@@ -419,16 +456,21 @@ class HttpProtocol(HttpToolsProtocol):
     # Responses
 
     def on_response_complete(self) -> None:
+        # Before uvicorn's callback, which starts the next one of the pipeline.
         self._responses.popleft()
         super().on_response_complete()
         if self._pipelined and not self.pipeline:
+            # Not at once: this runs inside the app's last `send`, and parsing may start another
+            # app.
             self.loop.call_soon(self._parse_pipelined)
         if self._responses or self.transport.is_closing():
             return
         if self._final_response is not None:
             self._send_final_response(self._final_response)
         elif self._phase is BODY and self.expect_100_continue:
-            self.transport.close()  # the client may or may not send its body
+            # RFC 9110 (10.1.1): a client that got a final status may leave out its body. Then the
+            # next byte is a request, otherwise a body: nobody can tell, so the connection ends.
+            self.transport.close()
 
     def _reject(self, error: ErrorResponse) -> None:
         log.info("rejected a request: %d %s", error.status, error.message)
@@ -448,6 +490,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._responses or self._responses[-1] is not self.cycle:
             return True  # all of it
         self._responses.pop()
+        # Its app was not even started. (uvicorn's queue has the newest request on its left.)
         if self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()
             return False
@@ -466,6 +509,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._phase in (WEBSOCKET, CLOSED):
             inner.close()
         elif self._phase in (BODY, DISCARDING) and inner.can_write_eof():
+            # Only in these phases the client may still be writing.
             self._phase, self._deadline = DISCARDING, self.loop.time() + LINGER
             inner.write_eof()
             self.flow.resume_reading()
@@ -484,15 +528,19 @@ class HttpProtocol(HttpToolsProtocol):
         self._cancel_timer()
         now = self.loop.time()
         if self.transport.stalled_for(now) >= self.limits.stalled:
+            # Aborted, not closed: to close means to write first what this client does not read.
             log.info("disconnected a client that read nothing for %g s", self.limits.stalled)
             self.transport.abort()
         elif self._is_late(now):
             self._on_timeout()
+        # After an upgrade this timer goes on, for a WebSocket client that reads nothing, until the
+        # protocol that took over has lost the connection.
         successor = self.transport.protocol
         if self._phase is CLOSED or (successor and successor not in self.connections):
             self.transport.detach()
         elif self._timer is None:  # _reject may have scheduled it already
             limits = self.limits
+            # A quarter: `stalled_for` is exact only to the time between two checks.
             later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
             due = self._deadline if self._phase is not BODY else now + self._body_rate.left
             self._timer = self.loop.call_at(
@@ -508,8 +556,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self._phase is BODY:
             paused = self._is_paused() or self.cycle.waiting_for_100_continue
             return self._body_rate.update(now, paused) <= 0
+        # Bytes that we do not read cannot be late.
         if self._phase is HEAD and self._is_paused():
             self._deadline = now + self.limits.head_time
+        # The handshake was answered: a WebSocket may be silent for as long as it likes.
         if self._phase is WEBSOCKET and self.transport.written > self._written_at_upgrade:
             self._deadline = math.inf
         return now >= self._deadline
@@ -533,6 +583,8 @@ def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
     """Returns a protocol class with these limits, for `uvicorn.Config(http=…)`. Its connections
     share a registry."""
 
+    # uvicorn makes the protocol objects itself and passes nothing of ours, so limits and registry
+    # are attributes of a class, and every server has a class of its own.
     class LimitedHttpProtocol(HttpProtocol):
         pass
 
@@ -545,6 +597,7 @@ def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
     """Tells the app that its client disconnected."""
+    # The same that uvicorn does in connection_lost, for one cycle, and then our own callback.
     if not cycle.response_complete:
         cycle.disconnected = True
     cycle.message_event.set()
@@ -553,6 +606,7 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
 
 
 def _error_response(error: httptools.HttpParserError) -> ErrorResponse:
+    # httptools raises HttpParserCallbackError while it handles what a callback raised.
     cause = error.__context__
     if isinstance(cause, StopParsing):
         return cause.response

@@ -31,6 +31,7 @@ JSON_TYPE = (b"content-type", b"application/json")
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
+    # nginx would hold events back until a buffer of several KiB is full.
     (b"x-accel-buffering", b"no"),
 ]
 ARRAY_HEADERS: Headers = [JSON_TYPE, *STREAM_HEADERS[1:]]
@@ -43,6 +44,7 @@ _FINDINGS = 2048
 
 def weft_headers(id: str, run: Run | None = None) -> Headers:
     """The headers with the id of the request, the upstream, and the findings before the head."""
+    # The OpenAI SDKs show x-request-id in their errors.
     found = [(b"weft-request-id", id.encode()), (b"x-request-id", id.encode())]
     if run is None:
         return found
@@ -61,6 +63,7 @@ def _header_list(words: Iterable[str]) -> bytes:
     """As many of the words as fit, without characters that a header cannot have."""
     listed = ""
     for word in words:
+        # Paths hold names of fields that the client chose, and a header is no place for a CR or LF.
         if not _VISIBLE.fullmatch(word):
             word = re.sub(r"[^\x21-\x7e]", "_", word)[:128]
         longer = f"{listed},{word}" if listed else word
@@ -125,8 +128,11 @@ async def send_error(send: Send, dialect: str, failed: RequestFailed, headers: H
     if isinstance(failed, HttpRejection):
         status = failed.status
     more = [(name.encode(), value.encode()) for name, value in error_headers(failed.error).items()]
+    # RFC 9110 (15.5.2): a 401 must name a scheme.
     if status == 401:
         more.append((b"www-authenticate", b"Bearer"))
+    # 413: the rest of the body is not read. 421: a client must not try another host on a connection
+    # that does not serve it.
     if status in (413, 421):
         more.append((b"connection", b"close"))
     await send_body(send, status, data, [JSON_TYPE, *headers, *more])
@@ -141,8 +147,11 @@ def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     return write(error)
 
 
-def internal_error(id: str, problem: Exception) -> RequestFailed:
-    """Logs an exception; the client gets only the id of its request."""
+def failure(id: str, problem: Exception) -> RequestFailed:
+    """The error for the client. An exception that is not meant for clients is logged, and the
+    client gets only the id of its request."""
+    if isinstance(problem, RequestFailed):
+        return problem
     log.error("internal error", exc_info=problem, extra={"request_id": id})
     return RequestFailed(
         new_error("server", f"internal error; see request {id} in the log of the gateway")
@@ -186,14 +195,16 @@ class StreamResponse:
         try:
             stream = await run.open()
             while events := await stream.next():
+                # Again before each write: the log has an id once the first event is stored.
                 if run.incoming.resumable and isinstance(writer, EventStreamWriter):
                     writer.log_id = stream.log_id
                 await self._send_events(events)
+                # `next` waits and may store or translate; `flow` then passes what the upstream
+                # sends straight on, in the turn of the loop that brings it, until something has to
+                # be waited for.
                 await stream.flow(self._write_now)
-        except RequestFailed as failed:
-            await self._fail(failed)
         except Exception as problem:
-            await self._fail(internal_error(self._client.id, problem))
+            await self._fail(failure(self._client.id, problem))
         else:
             self._stop_keepalives()
             await self._end()
@@ -202,6 +213,7 @@ class StreamResponse:
 
     async def _fail(self, failed: RequestFailed) -> None:
         self._stop_keepalives()
+        # The status was sent: only the stream itself can still say that something failed.
         if self._started:
             await self._send_events(await self._run.error_events(failed.error))
             await self._end()
@@ -252,6 +264,8 @@ class StreamResponse:
 
     def _on_silence(self) -> None:
         if not self._writing:
+            # A task, since a timer cannot wait; the set keeps a reference, without which the loop
+            # may drop it.
             task = self._loop.create_task(self._send_keepalive())
             self._keepalives.add(task)
             task.add_done_callback(self._keepalives.discard)

@@ -28,7 +28,10 @@ class KeepaliveTimer:
 
     def _fire(self) -> None:
         now = self._loop.time()
+        # A reset only notes the time, since it comes with every event, and to cancel and schedule a
+        # timer means work on the loop's heap. So the timer may fire early, and sleeps again.
         left = self._last_activity + self._seconds - now
+        # asyncio runs a timer up to the resolution of its clock early.
         if left > 0.001:
             self._timer = self._loop.call_later(left, self._fire)
             return

@@ -87,6 +87,8 @@ def _stack(problem: BaseException | None) -> str:
     """The stack of an exception and of its causes, without messages that may quote."""
     lines: list[str] = []
     seen: set[int] = set()
+    # Written by hand, since traceback.format_exception prints every message. A cause may be its own
+    # context, in a circle.
     while problem is not None and id(problem) not in seen:
         seen.add(id(problem))
         own = f": {problem}" if isinstance(problem, _SAFE_MESSAGES) else ""
@@ -107,8 +109,10 @@ def write(line: dict[str, object]) -> None:
 def begin(level: str, scrub: Scrubber) -> None:
     """Writes everything that this process logs to standard error."""
     root = logging.getLogger()
+    # Replaced, not added: a handler that was there would write unscrubbed lines.
     root.handlers = [JsonLogHandler(scrub)]
     root.setLevel(LEVELS[level])
+    # Below that, uvicorn has a line for every start, stop and WebSocket.
     logging.getLogger("uvicorn").setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _HANDSHAKE_NOISE)
@@ -127,6 +131,7 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
         "from": "weft.request",
         "id": record.id,
         "dialect": record.dialect,
+        # As the client sent it: JSON escapes it, but nothing else bounds its length.
         "model": record.model[:200],
         "stream": record.stream,
         "status": record.status,
@@ -170,6 +175,7 @@ def _error(failure: ErrorPart | Failure, scrub: Scrubber) -> dict[str, object]:
         found["code"] = code
     if failure.status is not None:
         found["status"] = failure.status
+    # `connected` is set by our own HTTP client, whose messages are in our own words.
     if failure.kind in _OWN_MESSAGES or extra_of(failure).connected is not None:
         found["message"] = scrub(failure.message)
     return found

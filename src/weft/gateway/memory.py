@@ -45,6 +45,7 @@ class MemoryReservation:
         """Grows or shrinks to this size; returns False, and changes nothing, if it does not fit."""
         memory = self._memory
         more = size - self.size
+        # To shrink is always possible, also above a limit.
         if more > 0 and memory.used + more > memory.limit:
             return False
         memory.used += more
@@ -55,6 +56,7 @@ class MemoryReservation:
         """Grows to this size, or raises HttpRejection: 413 if the limit is smaller, else 503."""
         if self.resize(size):
             return
+        # It would never fit: 413 tells the client not to try again, 503 to try again.
         if size > self._memory.limit:
             message = f"the request needs {size} bytes of memory, more than server.limits.memory"
             raise HttpRejection(413, new_error("too-large", message))
@@ -94,6 +96,8 @@ class BodyReservation:
         piece = message.get("body", b"")
         if piece:
             self._read += len(piece)
+            # One character that is not ASCII widens its whole string: CPython stores 1, 2 or 4
+            # bytes a character (PEP 393).
             if self._weight == ASCII_FACTOR and not is_ascii_json(piece):
                 self._weight = UNICODE_FACTOR
                 self._reserve()

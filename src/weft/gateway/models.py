@@ -25,6 +25,8 @@ class ModelsEndpoint:
             raise InternalError(f"{dialect} has no list of models")
         try:
             if name is not None:
+                # Raises UnknownModel; a name is known if it could be requested, whether it is
+                # listed or not.
                 self._routing.targets(name)
                 found = listing.one(name)
             else:

@@ -23,16 +23,24 @@ def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> 
     """Returns what is wrong with a head, for its client; None if nothing is."""
     hosts = [value.lower() for name, value in headers if name == b"host"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    # httptools accepts 0.9 and 2.0, too.
     if version not in ("1.0", "1.1"):
         return "The HTTP version must be 1.1 or 1.0."
+    # RFC 9112 (3.2): none or two Hosts are a 400. The others are not lists either, so of two values
+    # one parser may take the first, another the last.
     names = [name for name, _ in headers if name in _UNIQUE]
     repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
     if repeated is not None or (version == "1.1" and not hosts):
         return f"The request must have exactly one {repeated or 'Host'} header."
+    # RFC 9112 (6.1): faulty framing in HTTP/1.0, whose proxies do not know the header. httptools
+    # refuses it beside a Content-Length, but takes `gzip, chunked`, and reports compressed bytes as
+    # the body.
     if codings and (version == "1.0" or codings != [b"chunked"]):
         return "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
     if method == b"CONNECT":
         return "CONNECT is not supported: this server is not a proxy."
+    # RFC 9112 (3.2.2): a server must accept a whole URL as target. The app checks Host alone,
+    # against DNS rebinding, so the URL may not name another one.
     authority, slash, _ = target.partition(b"://")[2].partition(b"/")
     is_url_of_host = slash == b"/" and hosts == [authority.lower()]
     if target != b"*" and not target.startswith(b"/") and not is_url_of_host:
@@ -53,6 +61,7 @@ def without_upgrade(headers: Headers) -> Headers:
     """Returns the headers without a request for an upgrade."""
     found = []
     for name, value in headers:
+        # RFC 9110 (7.6.1): its tokens name the headers that go with it.
         if name == b"connection":
             tokens = [token.strip() for token in value.split(b",")]
             value = b", ".join(token for token in tokens if token.lower() not in _UPGRADE)
@@ -63,4 +72,5 @@ def without_upgrade(headers: Headers) -> Headers:
     return found
 
 
+# curl --http2 sends both with every first request over plain HTTP.
 _UPGRADE = (b"upgrade", b"http2-settings")

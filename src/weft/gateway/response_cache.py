@@ -47,6 +47,7 @@ class ResponseCache:
         """Adds a response, unless it alone is too large."""
         self.remove(id)
         self._states[id] = CachedResponse(_json(items), stored)
+        # A dict keeps the order of insertion, so its first key is the oldest.
         while len(self._states) > self._most or self.size > self._size:
             self.remove_oldest()
 

@@ -15,7 +15,6 @@ from weft.gateway.endpoints import (
     Send,
     decode_body,
 )
-from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.gateway.stored_responses import stream_events
 from weft.gateway.writers import EventStreamWriter
@@ -34,8 +33,11 @@ class StoringEndpoint(Endpoint):
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         run = self._gateway.start(incoming)
+        # Without a window the run ends with its client, so the client's own task may drive it: that
+        # is faster than to follow its log.
         if not (incoming.stream and run.writer is not None and self._sessions.window):
             return run
+        # From here on the client is a follower like any other, and may come and go.
         id = await self._sessions.detach(run, self._gateway.end_run)
         client = self._client(scope, send)
         writer = self._stream_writer(id if incoming.resumable else None)
@@ -46,11 +48,6 @@ class StoringEndpoint(Endpoint):
 
     def _stream_writer(self, log_id: str | None = None) -> EventStreamWriter:
         return EventStreamWriter(DIALECTS[self._dialect].idle, log_id)
-
-    def _client(self, scope: Scope, send: Send) -> http_response.ClientConnection:
-        return http_response.ClientConnection(
-            scope["weft.id"], self._dialect, send, scope[EXCHANGE].write
-        )
 
 
 class StoringMessagesEndpoint(StoringEndpoint, MessagesEndpoint):
@@ -68,11 +65,13 @@ class ResponsesEndpoint(StoringEndpoint):
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         if not incoming.background:
             return await super()._start(incoming, scope, send)
+        # Streamed from the upstream in any case: so it can be followed, cancelled and recovered.
         run = self._gateway.start(replace(incoming, stream=True))
         client = self._client(scope, send)
         try:
             snapshot = await self._sessions.launch(run, incoming, self._gateway.end_run)
         except (StoreError, BadRequest) as problem:
+            # Nothing drives it yet: nobody else would end it.
             await run.close()
             self._gateway.end_run(run)
             if isinstance(problem, BadRequest):

@@ -52,6 +52,7 @@ class RouteTable:
 
 def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | None) -> RouteTable:
     """Returns the routes; those of stored responses only if there is a store."""
+    # Without a store. With one, the same paths store what they answer.
     direct: dict[str, Endpoint] = {
         "/v1/chat/completions": Endpoint(gateway, CHAT_COMPLETIONS),
         "/v1/responses": Endpoint(gateway, RESPONSES),
@@ -74,6 +75,7 @@ def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | 
     tokens = InputTokens(gateway, routing, sessions)
     message_tokens = CountTokens(gateway, routing, MESSAGES)
     routes = [
+        # Starlette takes the first route that matches, so fixed names stand before `{id}`.
         Route("/v1/responses/compact", CompactResponse(gateway, sessions), methods=POST),
         Route("/v1/responses/input_tokens", tokens, methods=POST),
         *stored,
@@ -82,6 +84,7 @@ def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | 
         # some clients leave `models/` out if the name of a model has a slash
         Route("/v1beta/{call:path}", GeminiEndpoint(gateway, GENERATE_CONTENT), methods=POST),
         Route("/v1/models", models, methods=GET),
+        # `path`: the name of a model has a slash (`openai/gpt-5`).
         Route("/v1/models/{id:path}", models, methods=GET),
         Route("/v1beta/models", models, methods=GET),
         Route("/v1beta/models/{id:path}", models, methods=GET),

@@ -68,6 +68,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     for all. Raises OSError."""
     found: list[socket.socket] = []
     kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
+    # `localhost` is both ::1 and 127.0.0.1, and clients try either first.
     for family, *_, where in socket.getaddrinfo(host, port, type=kind, flags=passive):
         number = found[0].getsockname()[1] if found else port
         try:
@@ -83,9 +84,11 @@ def bind(family: int, where: tuple[object, ...], *options: int) -> socket.socket
     """Returns a bound socket with SO_REUSEADDR and further options. Raises OSError."""
     channel = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # SO_REUSEADDR: a restart must not wait for old connections in TIME_WAIT.
         for option in (socket.SO_REUSEADDR, *options):
             channel.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
+            # On Linux `::` takes IPv4 as well, and 0.0.0.0 on the same port would fail.
             channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         channel.bind(where)
     except OSError:
@@ -124,6 +127,7 @@ def serve(
     host and port. `ready` is called once requests are answered; by default it prints the URL.
     Raises OSError if it cannot listen.
     """
+    # First: mallopt has to run before anything starts a thread.
     reuse_large_blocks()
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
@@ -135,6 +139,8 @@ def serve(
         ws=socket_protocol(http.registry.memory) if websocket else "none",
         ws_max_size=websocket_message,
         ws_per_message_deflate=False,  # a small frame could inflate to a large message
+        # uvicorn's defaults guess the interface, go on if the app does not start, configure
+        # logging, write a line per request, believe X-Forwarded-For, and name the server.
         interface="asgi3",
         lifespan="on",
         log_config=None,
@@ -181,6 +187,8 @@ class GatewayServer(uvicorn.Server):
 
     def stop(self) -> None:
         """Begins to drain; the second time, exits at once. Can be called from any thread."""
+        # The flags are set here, not on the loop: a signal may come before the loop runs, or while
+        # it is blocked.
         event = self._force_event if self.should_exit else self._drain_event
         self.force_exit, self.should_exit = self.should_exit, True
         if self._loop is not None and not self._loop.is_closed():
@@ -219,6 +227,7 @@ class GatewayServer(uvicorn.Server):
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
         registry = http.registry if issubclass(http, HttpProtocol) else None
+        # Begins as already idle: a new process has nothing to return.
         idle = IDLE  # seconds without a request
         with Watchdog(asyncio.get_running_loop()):
             while not self.should_exit:
@@ -227,12 +236,16 @@ class GatewayServer(uvicorn.Server):
                     registry.descriptors.check()
                 idle = 0 if self.server_state.tasks else idle + 1
                 if idle == IDLE:
+                    # In a thread: it takes up to tens of milliseconds, and a request may come just
+                    # now.
                     await asyncio.to_thread(return_free_memory)
                 await _wait_for(1.0, self._drain_event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Listeners first: a client that is refused by the kernel tries another server at once.
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
+        # Before the connections: a request that is parsed from here on must find the app draining.
         self._served.drain()
         for connection in list(self.server_state.connections):
             if isinstance(connection, HttpToolsProtocol):  # the app closes its WebSockets
@@ -249,6 +262,7 @@ class GatewayServer(uvicorn.Server):
         for task in list(self.server_state.tasks):
             task.cancel()
         with contextlib.suppress(TimeoutError):
+            # Half: the rest is for what runs after it, before exit_within ends the process.
             timeout = FORCED_EXIT / 2 if self.force_exit else ABORT_TIMEOUT
             await asyncio.wait_for(self.lifespan.shutdown(), timeout)
 
@@ -271,6 +285,8 @@ async def _wait_for(seconds: float, event: asyncio.Event) -> None:
 
 def exit_within(seconds: float) -> None:
     """Ends the process with exit code 0 after these seconds, if it still runs."""
+    # A thread, since the event loop may be what hangs; and os._exit, since sys.exit would end only
+    # that thread.
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -307,12 +323,14 @@ class Watchdog:
 
     def _tick(self) -> None:
         self._last_turn = time.monotonic()
+        # Shorter than the limit, so that a loop with nothing to do does not look blocked.
         self._timer = self._loop.call_later(self._limit / 4, self._tick)
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._limit / 2):
             turn = self._last_turn
             if time.monotonic() - turn > self._limit:
+                # Taken while it is blocked; afterwards the stack would be innocent.
                 frame = sys._current_frames().get(self._watched)
                 stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
                 end = time.monotonic() + self.LONGEST
@@ -320,6 +338,7 @@ class Watchdog:
                     pass
                 blocked = time.monotonic() - turn
                 log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
+                # One line for each time it blocks, however long.
                 while self._is_blocked_since(turn, self._limit / 2):
                     pass
 

@@ -39,7 +39,7 @@ from weft.relay.persistence import (
 )
 from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
-from weft.relay.run import Run
+from weft.relay.run import CLIENT_DISCONNECTED, Run
 from weft.sse import Event
 from weft.store.base import Kind, Store, StoreError
 from weft.store.records import Entry
@@ -66,7 +66,6 @@ REFERENCE_TURNS = 100
 CANCEL_WAIT = 10.0
 """Seconds to wait for a cancelled response to end."""
 
-CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client disconnected")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
 SHUTTING_DOWN = new_error("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
@@ -129,7 +128,7 @@ class Sessions:
         """`window`: seconds that a response goes on without followers. `keepalive`: seconds without
         an event after which a detached run writes a keepalive, if its dialect has an event for it.
         """
-        self._persistence = persistence
+        self.persistence = persistence
         self._policy = policy
         self._pruned = 0.0
         """When expired responses were removed last."""
@@ -149,11 +148,7 @@ class Sessions:
 
     @property
     def store(self) -> Store:
-        return self._persistence.store
-
-    @property
-    def persistence(self) -> Persistence:
-        return self._persistence
+        return self.persistence.store
 
     # Maintenance
 
@@ -163,10 +158,10 @@ class Sessions:
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
         self._server = self.store.server
-        create_task, often = (
-            asyncio.get_running_loop().create_task,
-            self._policy.lease / RENEWALS_PER_LEASE,
-        )
+        create_task = asyncio.get_running_loop().create_task
+        often = self._policy.lease / RENEWALS_PER_LEASE
+        # A task of its own: recovery and pruning may take longer than a lease lasts, and `close`
+        # needs the lease until the last run has stored its end.
         self._lease = create_task(_repeat(often, self._keep_lease))
         for pause, work in (
             (CANCEL_POLL, self._poll_cancellations),
@@ -176,11 +171,14 @@ class Sessions:
             self._maintenance.append(create_task(_repeat(pause, work)))
 
     async def close(self) -> None:
+        # First: nothing may be taken over from others that could not be ended any more.
         for task in self._maintenance:
             task.cancel()
         for run in list(self._running.values()):
             run.stop(SHUTTING_DOWN)
         if self._tasks:
+            # What does not end in time is left `in_progress`; another process, or the next start,
+            # ends it.
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
         if self._lease is not None:
             self._lease.cancel()
@@ -195,15 +193,19 @@ class Sessions:
             self.lease_error = problem.kind
             raise
         self.lease_error = None
+        # The store took a new lease under a new id, since the old one was revoked.
         if self.store.server != self._server:
             self._server = self.store.server
             log.warning("the lease had expired: another server took over the responses of this one")
+        # Their writes are refused by now (the rows name another server), so their clients would get
+        # a stream whose end is never stored.
         for run in self._running.values():
             if run.writer is not None and run.writer.server != self._server:
                 run.stop(TAKEN_OVER)
 
     async def _poll_cancellations(self) -> None:
         """Stops the runs that were cancelled through another process."""
+        # An idle process need not ask the database twice a second.
         if self._runs:
             for id in await self.store.cancel_requests():
                 self._stop(id)
@@ -211,9 +213,10 @@ class Sessions:
     async def _recover_orphans(self) -> None:
         """Ends the responses of dead processes, and those whose end could not be stored: each on
         its own, so that a failure does not affect the others."""
-        persistence = self._persistence
+        persistence = self.persistence
         await self.store.revoke_dead()
         for id, server in await self.store.orphans():
+            # Of several processes that see the orphan, one succeeds.
             if await self.store.take_over(id, server):
                 persistence.unfinished.add(id)
         for id in list(persistence.unfinished):
@@ -221,9 +224,13 @@ class Sessions:
                 attempts = await self.store.begin_recovery(id)
                 entry = await self.store.entry(id) if attempts is not None else None
                 if attempts is not None and entry is not None:
+                    # Attempts are counted in the database before the log is read: if reading it
+                    # kills the process, the next ones do not die of it for ever.
                     recover = recover_ending if attempts <= MAX_RECOVERIES else unread_ending
                     await self.store.finish(id, await recover(self.store, entry))
             except StoreError as problem:
+                # The rest would fail alike, and fill the log; they stay in `unfinished` until the
+                # next round.
                 if problem.kind in UNAVAILABLE:
                     raise
                 log.warning("cannot recover response %s: %s", id, problem)
@@ -235,6 +242,7 @@ class Sessions:
     async def _prune(self) -> None:
         """Removes expired responses, once in a while."""
         now, policy = time.time(), self._policy
+        # Called often, works rarely: a failed round is repeated soon, not an hour later.
         if now - self._pruned < PRUNE_INTERVAL:
             return
         await self.store.prune(
@@ -253,6 +261,7 @@ class Sessions:
         conversation = _conversation_id(preamble.conversation)
         if preamble.previous_response_id is not None and conversation is not None:
             raise BadRequest("previous_response_id", "not allowed together with conversation")
+        # There would be nothing to poll.
         if preamble.background and preamble.store is False:
             raise BadRequest("background", "requires store: true")
         raw = incoming.body.raw
@@ -266,11 +275,17 @@ class Sessions:
         elif conversation is not None:
             earlier = await self._conversation_items(incoming.caller, conversation)
             items = await for_items(len(earlier) + len(new), history.with_results, earlier, new)
+        # Otherwise the body goes on as it came: to render it anew would cost time, and change its
+        # bytes. (A text that only mentions item_reference is rendered in vain.)
         if items is not new or preamble.background or ITEM_REFERENCE.encode() in body:
             whole = partial(history.with_input, body, items, *_OWN_FIELDS)
             body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
         visible = preamble.store is not False
+        # With `store: false` a turn of a conversation is stored all the same, but cannot be
+        # retrieved.
         is_stored = visible or conversation is not None or self._policy.everything
+        # Only what is new: earlier turns are in their own entries, and would otherwise be stored
+        # again with every turn.
         stored_input = await for_body(raw, _json, new) if is_stored else b""
         policy = StorePolicy(raw, stored_input, visible) if is_stored else None
         return replace(
@@ -280,6 +295,8 @@ class Sessions:
             conversation=conversation,
             before=len(items) - len(new),
             background=bool(preamble.background),
+            # A background response is announced before its request goes upstream; all others get
+            # the id that their encoder makes.
             response_id=fresh_context().ids.mint("resp") if preamble.background else None,
             created=int(time.time()),
             store=policy,
@@ -314,6 +331,9 @@ class Sessions:
 
     async def _previous_turns(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
+        # A chain that begins with a `previous` is cut: that turn was deleted, belongs to another
+        # key, or lies further back than the store reads. To continue without it would silently drop
+        # a part of the conversation.
         if not turns or turns[0].previous is not None or not all(map(_is_continuable, turns)):
             raise RequestFailed(previous_not_found(id))
         if turns[-1].status in RUNNING:
@@ -357,6 +377,7 @@ class Sessions:
         """
         detached = self._detach(run, ended)
         try:
+            # The future belongs to the run: a client that leaves may not cancel it.
             return await asyncio.shield(detached.begun)
         except asyncio.CancelledError:
             run.stop(CLIENT_DISCONNECTED)
@@ -366,6 +387,7 @@ class Sessions:
         detached = DetachedRun(self, run, ended)
         task = asyncio.get_running_loop().create_task(detached.drive())
         self._detached_runs.add(run)
+        # The loop holds tasks only weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: self._detached_runs.discard(run))
@@ -385,6 +407,8 @@ class Sessions:
 
     async def cancel(self, entry: Entry) -> None:
         """Cancels a response, wherever it runs; returns when it has ended."""
+        # It runs in another process, or is over: the row is where that process looks
+        # (_poll_cancellations).
         if not self._stop(entry.id):
             await self.store.request_cancel(entry.id)
         with suppress(TimeoutError):
@@ -396,18 +420,20 @@ class Sessions:
         """Yields the events of a response from this number on, to its end."""
         self._followers[id] = self._followers.get(id, 0) + 1
         try:
-            async for events in follow(self.store, self._persistence.logs, id, number):
+            async for events in follow(self.store, self.persistence.logs, id, number):
                 yield events
         finally:
             self._followers[id] -= 1
             if not self._followers[id]:
                 del self._followers[id]
                 run = self._running.get(id)
+                # A background response goes on without followers: that is what it is for.
                 if run in self._detached_runs and not run.incoming.background:
                     asyncio.get_running_loop().call_later(self.window, self._stop_unfollowed, id)
 
     def _stop_unfollowed(self, id: str) -> None:
         run = self._running.get(id)
+        # Somebody may have come back within the window.
         if run is not None and id not in self._followers:
             run.stop(CLIENT_DISCONNECTED)
 
@@ -437,6 +463,7 @@ class DetachedRun:
         try:
             if writer.has_begun:
                 self._set_begun(writer.log.id)
+                # Only from `queued`: a cancellation may have come first.
                 await sessions.store.change_status(writer.log.id, "in_progress", ("queued",))
             stream = await run.open()
             while events := await stream.next():
@@ -444,11 +471,10 @@ class DetachedRun:
                 taken(events)
                 await stream.flow(taken)
         except RequestFailed as failed:
-            await self._failed(failed.error, failed)
+            await self._failed(failed)
         except Exception as problem:
             log.error("internal error in a detached run", exc_info=problem)
-            error = new_error("server", "internal error")
-            await self._failed(error, RequestFailed(error))
+            await self._failed(RequestFailed(new_error("server", "internal error")))
         finally:
             timer.stop()
             with suppress(StoreError):
@@ -463,12 +489,12 @@ class DetachedRun:
         if not self.begun.done():
             self.begun.set_result(id)
 
-    async def _failed(self, error: ErrorPart, failed: RequestFailed) -> None:
+    async def _failed(self, failed: RequestFailed) -> None:
         if not self.begun.done():
             self.begun.set_exception(failed)
             self.begun.exception()  # retrieved here, since the client may have disconnected
         with suppress(StoreError):
-            await self._run.fail(error)
+            await self._run.fail(failed.error)
 
 
 async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -491,6 +517,7 @@ def _conversation_id(value: Json) -> str | None:
     if not isinstance(value, Raw) or bytes(value) == b"null":
         return None
     try:
+        # The API accepts `"conv_1"` and `{"id": "conv_1"}`.
         return _name(value) if bytes(value)[:1] == b'"' else _named(value).id
     except ValueError:
         raise BadRequest("conversation", "expected an id, or an object with one") from None
@@ -513,6 +540,7 @@ def input_items_of(body: bytes) -> list[Raw]:
 
 def previous_not_found(id: str) -> ErrorPart:
     """The error for a previous response that does not exist, or belongs to another key."""
+    # OpenAI's words and code: clients look for them, and then send the whole conversation.
     message = f"Previous response with id '{id[:100]}' not found."
     error = new_error("not-found", message, param="previous_response_id")
     return msgspec.structs.replace(error, code="previous_response_not_found")

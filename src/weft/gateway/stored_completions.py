@@ -12,12 +12,13 @@ from msgspec import UNSET, Raw
 from weft.errors import BadRequest
 from weft.gateway.apis import CHAT_COMPLETIONS
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
-from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, validate_metadata
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
     PAGE_SIZE,
     Query,
     int_param,
+    is_descending,
     list_object,
     not_found,
     page_object,
@@ -27,7 +28,7 @@ from weft.relay.offload import for_body
 from weft.store.records import Entry
 
 BATCH = 100
-"""ListCompletions that are looked through at once."""
+"""Completions that are read from the store at a time."""
 
 _FILTER = re.compile(r"metadata\[(.+)\]")
 _json = msgspec.json.Encoder().encode
@@ -81,7 +82,7 @@ class ListCompletions(_CompletionEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         found: list[Entry] = []
-        descending = is_descending(query, "asc")
+        descending = is_descending(query, default=False)
         owner = scope["weft.caller"]
         last: Entry | None = None
         after = query.get("after", [""])[-1]
@@ -89,6 +90,8 @@ class ListCompletions(_CompletionEndpoint):
             last = await self._store.owned(owner, after)
             if last is None or not is_retrievable(last):
                 raise BadRequest("after", f"no chat completion {after[:100]!r}")
+        # One more than fits: it says whether there is another page. Metadata is filtered here, not
+        # in SQL: it is part of a JSON text that both databases store as bytes.
         while len(found) <= limit:
             more = await self._store.list_visible(owner, CHAT_COMPLETIONS, last, BATCH, descending)
             found += [one for one in more if is_retrievable(one) and _matches(one, query)]
@@ -113,6 +116,8 @@ class CompletionEndpoint(_CompletionEndpoint):
             case "POST":
                 changed = decode_body(_changed, await read_body(self._gateway, scope, receive))
                 metadata = validate_metadata(changed.metadata)
+                # The entry's request stays as it was sent (`weft verify` covers it); what changes
+                # later is in `context`.
                 context = _json({**_fields(entry.context), "metadata": metadata})
                 if not await self._store.set_context(entry.owner, entry.id, context):
                     raise not_found("Chat completion", entry.id)
@@ -132,11 +137,11 @@ class CompletionMessages(_CompletionEndpoint):
         entry = await self._find(scope)
         query = parse_qs(scope["query_string"].decode("latin-1"))
         messages = [
+            # Messages have no ids on this wire, but pages of them do.
             {"id": Raw(_json(f"{entry.id}-{number}")), **_message(one)}
             for number, one in enumerate(_stored_request(entry.request).messages)
         ]
-        order = "desc" if is_descending(query, "asc") else "asc"
-        return page_object(messages, {**query, "order": [order]})
+        return page_object(messages, query, descending=False)
 
 
 def is_retrievable(entry: Entry) -> bool:
@@ -160,6 +165,7 @@ def metadata_of(entry: Entry) -> Metadata:
 
 def _matches(entry: Entry, query: Query) -> bool:
     model = query.get("model", [entry.model])[-1]
+    # As it was requested (perhaps an alias), or as the response names it.
     if model not in (entry.model, _model(entry.body or b"{}").model):
         return False
     wanted = {

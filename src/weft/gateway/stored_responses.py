@@ -22,8 +22,9 @@ from weft.findings import Finding, Findings
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
-from weft.gateway.endpoints import ClientConnection, DisconnectWatcher, Receive, Scope, Send
+from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send, headers_of
 from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.http_response import ClientConnection
 from weft.gateway.sessions import RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
@@ -37,6 +38,7 @@ from weft.sse import Event
 from weft.store.base import StoreError
 from weft.store.records import Entry
 
+# As in OpenAI's API reference, for all lists.
 PAGE_SIZE = 20
 MAX_PAGE_SIZE = 100
 """Items of a page: by default, and at most."""
@@ -56,6 +58,8 @@ _recorded = msgspec.json.Decoder(_StoredRecord).decode
 
 def not_found(what: str, id: str) -> HttpRejection:
     """The error for an object that does not exist, or belongs to another key."""
+    # Class bad-request with status 404: the class not-found has a code that says that the model
+    # does not exist. One text for missing and foreign: an id must not tell whether it exists.
     return HttpRejection(404, new_error("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
@@ -67,10 +71,24 @@ def int_param(query: Query, name: str, default: int, low: int, high: int) -> int
     return int(value)
 
 
-def page_object(items: list[dict[str, Raw]], query: Query) -> bytes:
-    """Returns the page that the query asks for, as a list object."""
+def word_param(query: Query, name: str, default: str, other: str) -> str:
+    """Returns a word of the query, one of two. Raises BadRequest."""
+    value = query.get(name, [default])[-1]
+    if value not in (default, other):
+        raise BadRequest(name, f"{value[:50]!r}; expected {default} or {other}")
+    return value
+
+
+def is_descending(query: Query, *, default: bool) -> bool:
+    """Returns whether the query asks for the newest first. Raises BadRequest."""
+    first, second = ("desc", "asc") if default else ("asc", "desc")
+    return word_param(query, "order", first, second) == "desc"
+
+
+def page_object(items: list[dict[str, Raw]], query: Query, *, descending: bool) -> bytes:
+    """Returns the page that the query asks for, as a list object. `descending` is the default."""
     limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
-    if query.get("order", ["desc"])[-1] != "asc":
+    if is_descending(query, default=descending):
         items.reverse()
     ids = [msgspec.json.decode(one["id"], type=str) for one in items]
     after = query.get("after", [""])[-1]
@@ -96,13 +114,11 @@ async def send_problem(
     send: Send, dialect: str, id: str, problem: BadRequest | RequestFailed | StoreError
 ) -> None:
     """Sends an error in a dialect."""
-    match problem:
-        case BadRequest():
-            failed = RequestFailed(bad_request(problem))
-        case RequestFailed():
-            failed = problem
-        case _:
-            failed = http_response.internal_error(id, problem)
+    failed = (
+        RequestFailed(bad_request(problem))
+        if isinstance(problem, BadRequest)
+        else http_response.failure(id, problem)
+    )
     await http_response.send_error(send, dialect, failed, http_response.weft_headers(id))
 
 
@@ -135,7 +151,7 @@ class StoredResponseEndpoint:
                 await self._sessions.store.delete(scope["weft.caller"], entry.id)
                 deleted = {"id": entry.id, "object": "response", "deleted": True}
                 await http_response.send_json(send, scope["weft.id"], _json(deleted))
-            case _ if query.get("stream", [""])[-1] == "true":
+            case _ if word_param(query, "stream", "false", "true") == "true":
                 await self._resume(scope, send, entry, query)
             case _:
                 body = await for_body(entry.body or b"", response_body, entry)
@@ -143,11 +159,12 @@ class StoredResponseEndpoint:
 
     async def _resume(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
         after = int_param(query, "starting_after", -1, -1, 10**9 - 1)
+        # Its end could be made of the body, but not the events that the client has not seen.
         if entry.pruned and entry.stream:
             raise not_found("The log of the response", entry.id)
-        client = http_response.ClientConnection(
-            scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write
-        )
+        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
+        # Read from the first event on: the numbers of the events equal those of the log only if one
+        # process wrote them all (see events_after).
         events = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
         writer = EventStreamWriter(DIALECTS[RESPONSES].idle)
         await stream_events(scope, client, events_after(events, after), writer, self._keepalive)
@@ -166,9 +183,8 @@ class InputItems(StoredResponseEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         def page() -> bytes:
-            return page_object(
-                history.listed_items(history.input_items(Raw(entry.input)), entry.id), query
-            )
+            items = history.listed_items(history.input_items(Raw(entry.input)), entry.id)
+            return page_object(items, query, descending=True)
 
         await http_response.send_json(send, scope["weft.id"], await for_body(entry.input, page))
 
@@ -199,6 +215,7 @@ class CancelResponse(StoredResponseEndpoint):
             raise BadRequest("response_id", message)
         if entry.status in RUNNING:
             await self._sessions.cancel(entry)
+        # Read again: its status and body are those after the cancellation, if it ended in time.
         found = await self._find(scope)
         body = await for_body(found.body or b"", response_body, found)
         await http_response.send_json(send, scope["weft.id"], body)
@@ -214,16 +231,21 @@ class ResumeStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
-        event_id = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
+        event_id = headers_of(scope).get(LAST_EVENT_ID, b"").decode("latin-1")
+        # As EventStreamWriter writes it.
         log_id, _, number = event_id.rpartition("/")
-        client = http_response.ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
+        client = ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
         try:
             entry = await self._sessions.store.owned(scope["weft.caller"], log_id)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
                 raise not_found("A stream", event_id)
+            if entry.pruned or not entry.stream:
+                raise not_found("The log of the stream", log_id)
         except EXPECTED_ERRORS as problem:
             await send_problem(send, self._dialect, id, problem)
         else:
+            # A stream of so many events does not exist; the cut keeps the number within what the
+            # databases take.
             first = int(number[:9]) + 1
             writer = EventStreamWriter(DIALECTS[self._dialect].idle, entry.id, first)
             events = self._sessions.events(entry.id, first)
@@ -268,6 +290,7 @@ async def stream_events(
     """Streams the events of a stored response, or of one that runs elsewhere."""
     watcher = DisconnectWatcher(scope[EXCHANGE])
     headers = [*http_response.STREAM_HEADERS, *http_response.weft_headers(client.id, run)]
+    # At once, unlike for a new response: its beginning is stored, so no other status can follow.
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         await _send_events(client, events, writer, keepalive)
@@ -288,6 +311,8 @@ async def _send_events(
     following = aiter(events)
     wait: Callable[[], Awaitable[list[Event]]] = following.__anext__
     while True:
+        # One task for each batch, since a timeout must not cancel the iterator: it would be closed
+        # with it.
         coming = asyncio.ensure_future(wait())
         try:
             while not (await asyncio.wait({coming}, timeout=keepalive or None))[0]:
@@ -296,6 +321,8 @@ async def _send_events(
         except StopAsyncIteration:
             return
         finally:
+            # Done by now, unless this task was cancelled. Then it has to be awaited: the iterator
+            # counts followers in its `finally`.
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
                 await coming

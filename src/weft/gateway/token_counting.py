@@ -3,6 +3,7 @@
 They are counted by the upstream if it can, otherwise estimated; a header says so.
 """
 
+import asyncio
 from typing import ClassVar
 
 import msgspec
@@ -78,6 +79,7 @@ class CountTokens(Endpoint):
             except UnknownModel as problem:
                 raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
             config = target.upstream.config
+            # Only the first target is used: another model would count differently.
             body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
             data, more = None, [(b"weft-upstream", config.name.encode())]
             if config.dialect == self._dialect:
@@ -110,6 +112,7 @@ class InputTokens(CountTokens):
     request that the upstream would get.
     """
 
+    # Below a base URL that ends with /v1; that of Messages ends before it.
     PATH = "/responses/input_tokens"
     FIELDS: ClassVar[dict[str, str]] = {"object": "response.input_tokens"}
 
@@ -142,16 +145,19 @@ async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes 
     try:
         incoming = await upstream.send(outgoing)
     except Unreachable:
+        # An estimate is better than an error: the count is only advice.
         return None
     data = b""
     try:
-        while len(data) < _READ and (more := await incoming.read()):
-            data += more
+        async with asyncio.timeout(upstream.config.timeouts.between_events):
+            while len(data) < _READ and (more := await incoming.read()):
+                data += more
         _count(data)  # some upstreams answer 200 on any path
         return data if incoming.status == 200 else None
-    except (Unreachable, ValueError):
+    except (Unreachable, TimeoutError, ValueError):
         return None
     finally:
+        # The response may be longer than was read: its connection is not reused.
         incoming.abort()
 
 

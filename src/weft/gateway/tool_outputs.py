@@ -23,15 +23,9 @@ from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
-from weft.gateway.endpoints import (
-    ClientConnection,
-    DisconnectWatcher,
-    GatewayContext,
-    Scope,
-    Send,
-    decode_body,
-)
+from weft.gateway.endpoints import DisconnectWatcher, GatewayContext, Scope, Send, decode_body
 from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.http_response import ClientConnection
 from weft.gateway.responses import ResponsesEndpoint
 from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snapshot
 from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
@@ -129,11 +123,14 @@ class PendingCalls:
         """The ids of the calls, by all their names: a client may use the id of the item."""
         for one in found:
             id = one.id if one.type == APPROVAL else one.call_id
+            # A call that was cut off has arguments that nobody can run.
             if id is not None and one.type in OUTPUTS and id not in answered and not one.is_cut:
                 self._types[id] = one.type
                 self._names |= {one.id or id: id}
         self._names |= {id: id for id in self._types}
         action = response.required_action
+        # If the response lists what it waits for, the list decides; otherwise it waits for every
+        # call.
         listed = () if action is None else action.submit_tool_outputs.tool_calls
         self._required = [one.id for one in listed if one.id in self._types] or list(self._types)
 
@@ -156,6 +153,7 @@ class PendingCalls:
         missing = [id for id in self._required if id not in items]
         if missing:
             raise BadRequest("tool_outputs", f"missing output for {', '.join(map(repr, missing))}")
+        # In the order of the calls: equal outputs, sent in another order, are the same submission.
         return [items[id] for id in self._types if id in items]
 
 
@@ -177,6 +175,7 @@ def _item(type: str, id: str, output: ToolOutput, path: str) -> Raw:
     fields = {name: value for name, value in output.items() if name not in (*_ID_FIELDS, "type")}
     wanted = "approve" if type == APPROVAL else "output"
     unknown = fields.keys() - {wanted, "reason" if type == APPROVAL else "status"}
+    # Other outputs have fields of their own, which the upstream's parser checks.
     if unknown and (type in _TEXT_CALLS or type == APPROVAL):
         raise BadRequest(f"{path}.{min(unknown)}", f"unknown field; expected {wanted}")
     begins = bytes(fields.get(wanted, b"")).lstrip()[:1]
@@ -194,10 +193,12 @@ def continuation(first: Entry, items: Sequence[Raw], stream: bool) -> bytes:
         name: one for name, one in _fields(first.request).items() if name not in _REPLACED_FIELDS
     }
     if not stream:
+        # Allowed only together with `stream: true`.
         fields.pop("stream_options", None)
     if _forces(fields.get("tool_choice", UNSET)):
         del fields["tool_choice"]
     before = {"previous_response_id": first.id}
+    # The conversation holds the turns already; with both, the request would be refused.
     if first.conversation is not None:
         before = {"conversation": first.conversation}
     return _json({**fields, **before, "input": items, "stream": stream})
@@ -237,10 +238,11 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         incoming = self._build_request(scope, request, first.model, stream)
         preamble = await for_body(request, parse_preamble, request)
         continued = await self._sessions.with_history(incoming, preamble)
+        # Also in a conversation: the continuation is found by it.
         return replace(continued, previous=first.id)
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
+        client = self._client(scope, send)
         while True:
             id, found = await self._claim_next(incoming.previous or "")
             if found is None:
@@ -266,10 +268,15 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
                 raise not_found("Response", first)
             if entry.answered is None:
                 id = fresh_context().ids.mint("resp")
+                # Compare and set, in the database: of all that submit, in whatever process, one
+                # gets the id.
                 if await store.set_answered(last, id):
                     return id, None
                 continue
             found = await self._wait_for_start(entry.answered)
+            # Not begun: whoever claimed it may have died, so this submission begins it under the
+            # same id; if both do, one fails with AlreadyExists. Running or answered: this is the
+            # response. Failed: go on to what replaced it, or claim that.
             if found is None or found.ended is None or found.status in ANSWERED:
                 return entry.answered, found
             last = found.id
@@ -294,6 +301,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
                 if writer is None or id is None:
                     raise InternalError("a continuation has no id")
                 snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
+                # Before the request goes upstream: from here on no other process begins it.
                 await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
         except (StoreError, AlreadyExists) as problem:
             await run.close()
@@ -308,6 +316,8 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         and may try again."""
 
         async def send_after_end(message: MutableMapping[str, Any]) -> None:
+            # The head of an error is about to leave: a client that reads it may submit again at
+            # once, and must not find this one still running.
             if message.get("status", 200) != 200:
                 await _ensure_ended(run)
             await send(message)
@@ -323,6 +333,8 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         self, found: Entry, incoming: IncomingRequest, scope: Scope, client: ClientConnection
     ) -> None:
         """Sends the response that the same outputs have led to already."""
+        # The outputs were checked and put in order, so they are compared as values: key order and
+        # blanks of two clients may differ.
         if incoming.store is None or not _is_same_json(found.input, incoming.store.input):
             message = f"{incoming.previous} was continued with other outputs, as {found.id}"
             raise RequestFailed(new_error("conflict", message))
@@ -350,6 +362,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         while True:
             log = logs.get(id)
             if log is not None:
+                # It runs in this process: woken by its log. (Elsewhere only polling tells.)
                 await log.changed()
                 continue
             entry = await store.entry(id)
@@ -365,6 +378,8 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         """Sends a response as stored; one that failed as its error."""
         headers = http_response.weft_headers(client.id)
         if entry.status in ANSWERED:
+            # The process that ran the continuation may have died before it could mark the first
+            # response as complete; it is harmless to do so twice.
             await complete_waiting(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:

@@ -34,11 +34,15 @@ __all__ = [
 INTERNALS: Mapping[type, frozenset[str]] = {
     HttpToolsProtocol: frozenset(
         (
+            # overridden: what asyncio and the server call
             *("connection_made", "connection_lost", "data_received", "shutdown"),
+            # overridden: callbacks of httptools, and of a response that is complete
             *("on_message_begin", "on_header", "on_headers_complete", "on_body"),
             *("on_message_complete", "on_response_complete"),
+            # state of the connection, and of its current request
             *("transport", "loop", "parser", "flow", "connections", "server_state"),
             *("scope", "url", "headers", "expect_100_continue", "cycle", "pipeline"),
+            # upgrades, and the timer of an idle connection
             *("_should_upgrade", "handle_websocket_upgrade"),
             *("timeout_keep_alive", "timeout_keep_alive_task", "timeout_keep_alive_handler"),
             "_unset_keepalive_if_required",

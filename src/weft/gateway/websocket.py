@@ -54,6 +54,7 @@ from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
 from weft.sse import Event
 
+# As OpenAI's: 60 minutes, then the error `websocket_connection_limit_reached`.
 LIFETIME = 3600.0
 """Seconds after which a socket is closed."""
 
@@ -68,6 +69,7 @@ MAX_QUEUED_SIZE = 32 * 1024 * 1024
 
 _TRUE = Raw(b"true")
 _ABSENT = (UNSET, Raw(b"null"))
+# The Open Responses specification: none of them may be in a message.
 _FORBIDDEN = ("stream", "stream_options", "background")
 _SOCKET_FIELDS = ("type", "stream_id", "generate")
 """Fields that only WebSocket messages have."""
@@ -115,6 +117,7 @@ class SocketClose:
     error_code: str | None = None
 
 
+# 1005 is never sent (RFC 6455, 7.4.1); it stands for a socket that is gone already.
 CLIENT_DISCONNECTED = SocketClose(1005, "the client disconnected")
 SHUTTING_DOWN = SocketClose(1001, "the server is shutting down")
 
@@ -139,6 +142,8 @@ class ResponsesWebSocket:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
+        # Accepted first: a browser does not tell a page why a handshake was refused, but shows it
+        # the code of a close.
         await socket.accept(headers=http_response.weft_headers(scope["weft.id"]))
         session = _SocketSession(self._gateway, socket, self._sessions)
         mine = sum(one.caller == session.caller for one in self._open)
@@ -198,6 +203,7 @@ class _SocketSession:
         finally:
             self.close_after_response(CLIENT_DISCONNECTED)
             answering.cancel()
+            # It ends its run on the way out, which stores what has come.
             await asyncio.gather(answering, return_exceptions=True)
             self._cache_memory.release()
 
@@ -207,6 +213,8 @@ class _SocketSession:
         if message["type"] == "websocket.disconnect":
             return None
         text: str | None = message.get("text")
+        # 1003 and 1008 as in RFC 6455 (7.4.1): data of a type that cannot be accepted, and a
+        # policy.
         if text is None:
             await self._socket.close(1003, "expected text messages with JSON")
         elif self._queue.qsize() >= MAX_QUEUED or self._queued_size > MAX_QUEUED_SIZE:
@@ -227,6 +235,8 @@ class _SocketSession:
                     return
                 self._queued_size -= len(text)
                 await self._handle(text)
+                # Also if it failed: _handle raises only for a client that is gone, and then all
+                # memory is released.
                 self._connection.release_message(text)
         except (WebSocketDisconnect, ClientDisconnected):
             pass  # `run` notices it, too
@@ -245,12 +255,12 @@ class _SocketSession:
             return
         except BadRequest as problem:
             failed = RequestFailed(bad_request(problem))
-        except RequestFailed as problem:
-            failed = problem
         except (WebSocketDisconnect, ClientDisconnected):
             raise
         except Exception as problem:
-            failed = http_response.internal_error(id, problem)
+            failed = http_response.failure(id, problem)
+        # Open Responses: a continuation that failed evicts what it continued, and a retry gets
+        # previous_response_not_found.
         self._cache.remove(create.previous_response_id)
         await self._send_error(failed, stream=create.stream_id)
 
@@ -285,6 +295,8 @@ class _SocketSession:
         if previous is None:
             return await self._with_stored(incoming, create)
         state = self._cache[previous]
+        # With `store: false` the store is not consulted: the specification wants
+        # previous_response_not_found on a new connection, whatever is stored.
         in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
             return await self._with_stored(incoming, create)
@@ -314,6 +326,8 @@ class _SocketSession:
             return body, len(items) - len(new)
 
         body, before = await for_body(max(raw, state.items_json, key=len), join)
+        # The store sees a request that continues nothing, since it may not have the turns before;
+        # what it stores as the request is the client's own message.
         joined = replace(incoming, body=RequestBody(RESPONSES, body))
         whole = await self._with_stored(joined, await for_body(body, parse_preamble, body))
         whole = replace(whole, before=before)
@@ -361,6 +375,8 @@ class _SocketSession:
                 last = last_snapshot(events) or last
                 await self._send(writer.write(events))
         except RequestFailed as failed:
+            # Nothing was sent yet: an error message ends the turn. Otherwise only a failed response
+            # may.
             if last is None:
                 raise
             events = await run.error_events(failed.error)
@@ -395,6 +411,7 @@ class _SocketSession:
         if isinstance(failed, HttpRejection):
             status = failed.status
         body = msgspec.json.decode(data)["error"]
+        # Open Responses: `code` is required in an error frame.
         body["code"] = code or body.get("code") or body.get("type")
         headers = error_headers(error)
         if headers:

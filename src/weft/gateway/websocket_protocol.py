@@ -53,6 +53,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         try:
             await super().run_asgi()
         finally:
+            # Breaks a cycle: a closed connection is freed without the garbage collector.
             del self.scope[WEBSOCKET]  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -69,6 +70,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Gives a message to the app, and pauses reading until the app takes it."""
         data = b"".join(self.frames)
         self.frames = []
+        # After a close frame nothing is answered (RFC 6455, 5.5.1), and reading goes on for the
+        # client's own.
         if self.close_sent:
             return
         if self.curr_msg_data_type == "bytes":
@@ -94,6 +97,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 raise ClientDisconnected
             piece, is_last = data[start : start + FRAME_SIZE], start + FRAME_SIZE >= len(data)
             if start:
+                # RFC 6455 (5.4): the first frame has the type, FIN is on the last, and pings may
+                # come between.
                 self.conn.send_continuation(piece, fin=is_last)
             else:
                 self.conn.send_text(piece, fin=is_last)
@@ -108,6 +113,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _update_reservation(self) -> None:
         """Reserves memory for unanswered messages; closes the connection if there is not enough."""
+        # A frame is in the reader's buffer until it is whole, then in `frames` until its message
+        # is.
         received = len(self.conn.reader.buffer) + sum(map(len, self.frames))
         if self.disconnected:
             return
@@ -124,11 +131,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_parser_exception(self) -> None:
         """Closes the connection with its close code, for the client and the app."""
         sent = self.conn.close_sent
+        # 1006 is for the app alone: it never is in a frame (RFC 6455, 7.4.1).
         code, reason = (sent.code, sent.reason) if sent is not None else (1006, "")
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.frames = []
+        # What has arrived of the refused message is not held until the client is gone.
         self.conn.reader.discard()
         if self.read_paused:
             self.read_paused = False

@@ -86,6 +86,9 @@ def reserve(host: str, port: int) -> list[socket.socket]:
     sockets = listen(host, port)  # fails if another process listens: only workers share
     if not REUSE_PORT:
         return sockets
+    # SO_REUSEPORT has to be set on every socket of a port, so they are bound again; with it alone,
+    # another server of the same user would not be noticed. Since they do not listen, the kernel
+    # gives the parent no connections, but the port stays reserved while all workers are down.
     addresses = [(one.family, one.getsockname()) for one in sockets]
     for one in sockets:
         one.close()
@@ -122,9 +125,10 @@ class Supervisor:
         """Nothing is written to it: it reaches its end when the parent dies."""
 
     def run(self) -> int:
-        # Signals wake the parent through a pipe.
+        # Required by set_wakeup_fd: a signal handler must not block.
         os.set_blocking(self._wakeup_write, False)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+        # SIGCHLD only writes to the pipe; without a handler the interpreter would not.
         handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         before: dict[int, Handler] = {one: signal.signal(one, self._on_signal) for one in handled}
         try:
@@ -134,6 +138,7 @@ class Supervisor:
                     if slot.pid is None and slot.start_at <= now and not self._stopping:
                         self._start(slot)
                 self._wait()
+                # Each signal is forwarded: the second one ends a worker that drains.
                 while self._signals:
                     self._signals.pop(0)
                     self._stop()
@@ -210,6 +215,8 @@ class Supervisor:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
+            # Not sys.exit: the `finally` and atexit handlers of the parent's stack would run in the
+            # child.
             os._exit(code)
 
     def _detach_from_parent(self) -> None:
@@ -220,6 +227,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
         pipes = [slot.ready_pipe for slot in self._slots if slot.ready_pipe is not None]
+        # As long as any child holds `_parent_write`, the pipe does not end with the parent.
         for descriptor in (self._wakeup_read, self._wakeup_write, self._parent_write, *pipes):
             os.close(descriptor)
         threading.Thread(target=_watch_parent, args=(self._parent_read,), daemon=True).start()
@@ -227,6 +235,7 @@ class Supervisor:
     def _reap(self) -> None:
         """Handles the workers that have ended."""
         for slot in self._slots:
+            # Every slot is looked at: several SIGCHLD may arrive as one.
             pid, status = (0, 0) if slot.pid is None else os.waitpid(slot.pid, os.WNOHANG)
             if not pid:
                 continue
@@ -235,8 +244,11 @@ class Supervisor:
                 os.close(slot.ready_pipe)
                 slot.ready_pipe = None
             if self._stopping:
+                # Negative if a signal killed it, which is what a forced exit does.
                 self._code = self._code or max(code, 0)
             elif self._ready is not None and code > 0:
+                # It would not start the next time either: a setting is wrong, or the store cannot
+                # be opened. One that a signal killed is restarted.
                 log.error("worker %d did not start (exit code %d)", pid, code)
                 self._code = code
                 self._stop()

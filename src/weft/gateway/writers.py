@@ -31,6 +31,8 @@ class EventStreamWriter:
         large event is not copied."""
         before, data, after = frame(event.name, event.data)
         if self.log_id is not None:
+            # In every event: a client reports the last id that it has seen (WHATWG HTML, 9.2.6),
+            # and an event without one would be sent again.
             before = b"id: %b/%d\n%b" % (self.log_id.encode(), self._number, before)
             self._number += 1
         return before, data, after
@@ -55,6 +57,8 @@ class JsonArrayWriter:
 
     def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
         """The same for one event, in pieces."""
+        # The comma comes before the next element, not behind this one: nobody knows yet whether
+        # there is another.
         before, self._before = self._before, b","
         return before, event.data, b"\n"
 

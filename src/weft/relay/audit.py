@@ -22,7 +22,7 @@ A log that was pruned is counted, not read: digest, events and size remain. One 
 memory at a time, and one block of its log.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 
@@ -112,6 +112,8 @@ class _Reader:
             encoder = encoder_of(self.dialect, self._context, guard.fold, Findings())
             for part in parts:  # one at a time: their events are not all in memory
                 pipe.feed(frames_of(encoder.feed(guard.feed((part,)))))
+            # The guard closes what a record of a cut response left open, as it did when it was
+            # streamed.
             pipe.feed(frames_of(encoder.feed(guard.finish())))
             pipe.finish()
             yield pipe.response
@@ -148,6 +150,7 @@ class _Log:
         except ValueError:
             self.readable = False
             return
+        # All blocks of a batch name its first event; only the last one counts them (`log.py`).
         self._misplaced |= (block.number, block.first) != (self._blocks, self._batch)
         for event in events:
             self._event(event)
@@ -160,7 +163,10 @@ class _Log:
 
     def _event(self, event: Event) -> None:
         frame = Frame(event.data, event.name, number=self._events)
+        # The number stands twice, in the row and in the bytes: a resume goes by the one, clients by
+        # the other.
         self._misplaced |= event.number != self._reader.dialect.number(frame)
+        # As `Log` hashed it: a body by itself, an event as it was framed.
         if event.name == BODY:
             self.body = event.data
             self._hash.update(event.data)
@@ -216,7 +222,7 @@ strict one does not."""
 _CHANGED = "the response was changed after its end"
 
 
-class _EntryAudit:
+class EntryAudit:
     """Compares a response that has ended with its log: `feed` the blocks, then `finish`."""
 
     def __init__(self, entry: Entry) -> None:
@@ -240,6 +246,7 @@ class _EntryAudit:
             input_items(Raw(entry.input))
         except WeftError:
             found.append(("input", "it is not a list of items"))
+        # Last, and only if nothing else was found: it says that something is wrong, but not what.
         if not found and not _is_unchanged(entry):
             found.append(("checksum", _CHANGED))
         return [Difference(entry.id, what, why) for what, why in found]
@@ -259,12 +266,15 @@ class _EntryAudit:
         log, reader = self._log, self._reader
         sent = log.response()
         stored = comparable(record)
+        # Compared directly first: most records agree, and then nothing has to be encoded and read
+        # again.
         found = list(_differences(sent, stored))
         if found and log.body is not None:
             again = reader.encoded_body(record)
             found = min(found, list(_differences(sent, stored, again)), key=len)
         elif found:
             for again in reader.encoded_streams(record):
+                # The order that explains most is the one that was sent; what it leaves is reported.
                 found = min(found, list(_differences(sent, stored, again)), key=len)
                 if not found:
                     break
@@ -289,18 +299,11 @@ def _differences(sent: Response, stored: Comparable, *again: Response) -> Iterat
         yield "record", f"{name} differs from the log"
 
 
-def audit_log(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
-    """The differences of a response that has ended and has this log."""
-    examination = _EntryAudit(entry)
-    for block in blocks:
-        examination.feed(block)
-    return examination.finish()
-
-
 def _is_unchanged(entry: Entry) -> bool:
     """Whether nothing was changed, except that awaited tool outputs may have arrived."""
     if is_unchanged(entry):
         return True
+    # The checksum was made while it was incomplete; `submit_tool_outputs` completes it later.
     if entry.status != "completed" or entry.body is None or not awaits_outputs(entry.body):
         return False
     return is_unchanged(msgspec.structs.replace(entry, status="incomplete"))
@@ -311,6 +314,7 @@ def _compare_body(entry: Entry, record: Response, reader: _Reader) -> Iterator[t
     if entry.status != status_of(record):
         yield "status", f"it is {entry.status}; the record says {status_of(record)}"
     if entry.body is None:
+        # A dialect without response objects has no body for an error.
         if record.error is None:
             yield "body", "it is missing"
         return
@@ -373,9 +377,10 @@ async def _compared(store: Store, entry: Entry) -> list[Difference]:
         return [Difference(entry.id, "dialect", f"{entry.dialect!r} is unknown")]
     found: list[Difference] = []
     if not entry.pruned:
-        examination, after_block = _EntryAudit(entry), -1
+        examination, after_block = EntryAudit(entry), -1
         while blocks := await store.blocks(entry.id, after_block=after_block):
             after_block = blocks[-1].number
+            # Popped, so that a block is freed as soon as it is read.
             while blocks:
                 examination.feed(blocks.pop(0))
         found = examination.finish()
@@ -396,6 +401,7 @@ async def _links(store: Store, entry: Entry) -> list[tuple[str, str]]:
     if (
         entry.conversation is not None
         and await store.conversation(entry.owner, entry.conversation) is None
+        # A conversation that was deleted has no items; one with items and another owner is foreign.
         and (await store.items(entry.conversation, limit=1)).items
     ):
         found.append(("conversation", f"{entry.conversation} is another owner's"))

@@ -33,6 +33,7 @@ def with_record(entry: Entry, ending: Ending, record: Sequence[bytes]) -> Ending
 
 def is_unchanged(entry: Entry) -> bool:
     """Whether a response is unchanged since its end."""
+    # Slices of a view: a record may have tens of megabytes.
     record = memoryview(entry.record or b"")
     return record[-_LENGTH:] == _tail(entry, [record[:-_LENGTH]])
 
@@ -40,6 +41,9 @@ def is_unchanged(entry: Entry) -> bool:
 def _tail(entry: Entry, record: Sequence[bytes | memoryview]) -> bytes:
     """The end of a record, with its checksum. `record` is the part before it, in pieces that may be
     large and are not copied."""
+    # Through ascii() of a tuple, whose text is unambiguous: fields that are joined without their
+    # lengths could trade bytes unnoticed. Large fields are hashed behind it, as they are, and their
+    # sizes stand in the tuple.
     e = entry
     texts = (e.id, e.owner, e.dialect, e.model, e.status, e.previous, e.conversation, e.digest)
     rest = (e.created, e.ended, e.background, e.stream, e.visible, e.events, e.size)

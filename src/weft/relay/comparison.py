@@ -37,6 +37,7 @@ def comparable(response: Response) -> Comparable:
     for item in response.items:
         match item:
             case ToolCall(provider_executed=True):
+                # Their ids are the upstream's, and not every dialect carries them to its client.
                 names[item.id] = f"#{runs.get(item.name, 0)}"
                 runs[item.name] = runs.get(item.name, 0) + 1
                 if not _is_empty(item):
@@ -62,6 +63,7 @@ def comparable(response: Response) -> Comparable:
         text=response.text,
         refusal=response.refusal,
         reasoning=response.reasoning,
+        # Sorted: the order of parallel calls is one of the things that dialects may change.
         calls=tuple(sorted(calls)),
         executed_calls=tuple(sorted(executed)),
         results=tuple(sorted(results)),
@@ -74,6 +76,7 @@ def comparable(response: Response) -> Comparable:
 
 def _counts(usage: Usage) -> tuple[tuple[str, int], ...]:
     counts: dict[str, int | None] = msgspec.structs.asdict(usage)
+    # Some dialects have no total: then it is computed, or missing.
     if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
         del counts["total_tokens"]
     return tuple((name, count) for name, count in counts.items() if count)

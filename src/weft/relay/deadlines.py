@@ -34,9 +34,12 @@ class Interrupt:
     async def wait(self, work: Awaitable[T]) -> T:
         """Awaits `work`; raises RequestStopped if `stop` is called meanwhile, or was before."""
         if self.reason is not None:
+            # A coroutine that is never awaited would be reported as a mistake.
             if asyncio.iscoroutine(work):
                 work.close()
             raise RequestStopped(self.reason)
+        # Nested waits are one wait: `open_target` is awaited here and sends within it. Only the
+        # outermost forgets the task.
         self._task = task = asyncio.current_task()
         before, self.waiting = self.waiting, True
         try:
@@ -45,6 +48,8 @@ class Interrupt:
             reason: ErrorPart | None = self.reason
             if reason is None or task is None:  # cancelled by somebody else
                 raise
+            # Our own cancellation ends here, as an exception of the request; the task goes on and
+            # tells the client.
             task.uncancel()
             raise RequestStopped(reason) from None
         finally:
@@ -64,6 +69,7 @@ class Deadlines:
         self._last = 0.0
         """When the last data arrived."""
         self._idle: asyncio.TimerHandle | None = None
+        # From here on, not from the first byte: retries and pauses count as well.
         self._end = self._loop.call_later(limits.duration, self._too_long)
 
     def note_activity(self) -> None:
@@ -82,10 +88,15 @@ class Deadlines:
         """The upstream has sent its finish reason: at most usage follows, within `grace`."""
         self.set_idle_timeout(self._upstream, self._limits.grace)
 
-    def cancel(self) -> None:
-        self._end.cancel()
+    def stop_idle_timeout(self) -> None:
+        """The stream was given up, or is to be continued: until the next one has begun, only the
+        timeouts of the upstream apply."""
         if self._idle is not None:
             self._idle.cancel()
+
+    def cancel(self) -> None:
+        self._end.cancel()
+        self.stop_idle_timeout()
 
     def _too_long(self) -> None:
         limit = self._limits.duration
@@ -94,7 +105,11 @@ class Deadlines:
         )
 
     def _check_idle(self, limit: float) -> None:
+        # Timers that are moved with every event cost more than the events: this one looks when it
+        # fires.
         left = self._last + limit - self._loop.time()
+        # Silence counts only while we wait for the upstream: as long as its bytes are not read, it
+        # cannot be late.
         if left > 0.001 or not self._interrupt.waiting:  # or the client reads slowly
             self._idle = self._loop.call_later(max(left, 0.05), self._check_idle, limit)
         else:

@@ -81,6 +81,9 @@ async def _with_retries(state: RequestState, restored: Restored, target: Target)
         else:
             state.record.attempts.append(Attempt(target.name))
             return stream
+        # Signatures are bound to a model, and may be to an account or a conversation: after a
+        # change the upstream refuses what it signed itself, and would refuse it in every further
+        # turn. So there is one more try without reasoning, which neither counts nor waits.
         is_signature_error = error.status == 400 and _SIGNATURE_ERROR.search(error.message)
         if is_signature_error and not without_reasoning:
             without_reasoning = True
@@ -89,6 +92,7 @@ async def _with_retries(state: RequestState, restored: Restored, target: Target)
         pause = retry_delay(policy, tries, error, jitter=random.random(), now=time.time())
         if pause is None:
             raise RequestFailed(error)
+        # All of this runs inside `Interrupt.wait`: a stop or a timeout ends the pause.
         await asyncio.sleep(pause)
 
 
@@ -104,12 +108,15 @@ async def _attempt(
             await stream.read_until(_is_content)
         except BaseException:
             stream.abort()
+            state.deadlines.stop_idle_timeout()  # of this attempt: the next one may wait longer
             raise
     except RequestFailed as failed:
         raise RequestFailed(state.redact(failed.error)) from None
     return stream
 
 
+# An overloaded upstream may open a message and then fail, as Anthropic does with the error event of
+# what would otherwise be a 529. Before content, another target can still be tried.
 _EMPTY = (ResponseMetadata, TextStart, TextEnd, ReasoningStart, ErrorPart, Finish)
 
 

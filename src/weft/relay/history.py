@@ -101,7 +101,10 @@ def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
     listed: list[dict[str, Raw]] = []
     for item in items:
         found = read_shape(item)
+        # Minted for every item, used for those without one: so an id depends only on its position,
+        # and pages of one list agree.
         id = ids.mint(id_prefix(found))
+        # Official clients declare them as required in a list; a request may leave out all three.
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
         fields = {**more, **_fields(item)}
         content = found.content if found.type == "message" else UNSET
@@ -137,6 +140,7 @@ def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     """The history and the new input, with a result for every call. Raises BadRequest for a result
     without a call."""
     shapes = [read_shape(one) for one in before]
+    # A turn that was cancelled may end inside a call, whose arguments no upstream would accept.
     complete = {one.call_id for one in shapes if one.is_call and not one.is_cut}
     before = [  # without incomplete calls, and without results that have no call
         item
@@ -155,6 +159,8 @@ def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
         if not found.is_call or found.call_id in answered:
             items.append(item)
         elif found.type in _OUTPUTS:
+            # Other calls without a result are left out: theirs would have to be a screenshot, a
+            # diff, or the like.
             type = _OUTPUTS[found.type]
             result = {"type": type, "call_id": found.call_id, "output": UNANSWERED}
             items += item, Raw(_json(result))

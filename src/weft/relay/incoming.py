@@ -144,6 +144,7 @@ class IncomingRequest:
 
     def failed(self, problem: BadRequest) -> RequestFailed:
         """The error for the client, with the path in its own body."""
+        # The same class: Refused becomes another error than BadRequest.
         own = type(problem)(self.client_path(problem.path), problem.reason)
         return RequestFailed(bad_request(own))
 
@@ -152,8 +153,10 @@ class IncomingRequest:
         found = _ITEM.match(path) if self.before else None
         if found is None:
             return path
+        # The stored turns stand in front of the client's own items in the body that is parsed.
         number = int(found[1]) - self.before
         if number < 0:
+            # The fault is in a stored turn, so the field that brought it in is named.
             return "conversation" if self.previous is None else "previous_response_id"
         return f"input[{number}]{path[found.end() :]}"
 
@@ -170,6 +173,7 @@ class DialectApi(NamedTuple):
 @cache
 def api_of(dialect: str) -> DialectApi:
     """Raises InternalError for a dialect that has streams only: no request gets here with one."""
+    # Checked once, so that nobody who needs these functions has to ask whether they are None.
     row = DIALECTS[dialect]
     if row.request is None or row.body is None or row.read_error is None or row.write_error is None:
         raise InternalError(f"{dialect} has streams only")
@@ -178,6 +182,7 @@ def api_of(dialect: str) -> DialectApi:
 
 def _check_limits(request: Request, limits: RequestLimits) -> None:
     """Raises BadRequest if the request wants several choices, or exceeds a limit."""
+    # One stream of parts is one response; several would need an index in every part.
     if request.choices > 1:
         raise Refused("n", f"{request.choices} choices are not supported; expected 1")
     schemas = [*(tool.parameters for tool in request.tools), request.output.schema]

@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# CPython's default is 5 ms, for each thread that is busy, whenever the event loop wants to run.
 SWITCH = 0.0001
 """Seconds after which a thread must release the interpreter."""
 
@@ -28,6 +29,8 @@ FEW = 100
 HUGE = 1024 * 1024
 """Bytes of JSON above which the second thread is used."""
 
+# The interval belongs to the process, not to a thread: it is set when the first of them starts, and
+# a process that never offloads keeps the default.
 _large = ThreadPoolExecutor(1, "offload-large", sys.setswitchinterval, (SWITCH,))
 _huge = ThreadPoolExecutor(1, "offload-huge", sys.setswitchinterval, (SWITCH,))
 
@@ -50,6 +53,8 @@ async def _done(job: "Future[T]") -> T:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         job.cancel()
+        # The work may hold the only reference to what it changes (a pipe, a log); whoever cleans up
+        # after the cancellation must not run beside it.
         while not future.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait((future,))

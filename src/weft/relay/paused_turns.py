@@ -56,9 +56,12 @@ class PausedTurns:
         if isinstance(part, Finish):
             if part.usage is not None:
                 self._usage.append(part.usage)
+            # Anthropic pauses a turn with long-running server tools (`pause_turn`), and continues
+            # it when the same messages are sent again together with its output so far.
             if part.reason == "pause" and self._turn < MAX_CONTINUATIONS:
                 self.paused = True
                 return None
+            # The input of every turn is billed, so the counts are added.
             return _replace(part, usage=add_usage(self._usage)) if self._turn else part
         if not self._turn:
             return part

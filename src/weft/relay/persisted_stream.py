@@ -72,6 +72,7 @@ class PersistedStream:
         stored = False
         if writer is not None and not writer.has_begun:
             await inner.fill()  # only then is the id known that the client sees
+            # The first events are stored in the transaction that begins the response.
             first = [] if inner.ended else inner.waiting
             await self._store(self._begin(writer, is_body=False))
             stored = bool(first)
@@ -90,6 +91,8 @@ class PersistedStream:
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
         except AlreadyExists:
+            # An upstream may use an id again, or send one that is empty or too long. From here on
+            # the response is encoded, not passed through: the id is in every frame.
             inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
@@ -107,11 +110,14 @@ class PersistedStream:
         try:
             await work
         except (StoreError, AlreadyExists) as problem:
+            # Without a writer the stream goes on unstored, if `store.required` is off.
             writer, self._writer = self._writer, None
             if writer is None:
                 return
             writer.give_up()
             self._state.record.unstored = str(problem)
+            # Even if storing is not required: another server has ended this response, and its end
+            # can be read by then. Two ends of one response would contradict each other.
             if isinstance(problem, StoreError) and problem.kind == "fenced":
                 raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
             if isinstance(problem, StoreError) and writer.required:
@@ -138,9 +144,11 @@ class PersistedStream:
         inner = self._inner
         await inner.read_all()
         status, body = await inner.body()
+        # An error has no response object, so it is not stored.
         if self._writer is not None and status == 200 and not self._writer.has_begun:
             id = inner.response_id
             await self._store(self._begin(self._writer, is_body=True))
+            # The id stands in the body.
             status, body = (status, body) if inner.response_id == id else await inner.body()
         if self._writer is not None and status == 200:
             await self._store(self._writer.finish_body(body, self._record))
@@ -150,6 +158,7 @@ class PersistedStream:
     def keepalive(self) -> Event | None:
         """A keepalive event is stored like any other."""
         event, writer = self._inner.keepalive(), self._writer
+        # It has a number: one that was sent and not stored would be used again after a resume.
         if event is not None and writer is not None and not writer.try_append([event]):
             return None
         return event
@@ -160,6 +169,7 @@ class PersistedStream:
         if self._inner.ended:  # and the end could not be stored: it must not be sent
             return error_stream(self._state, self.sent.request).rest(error, self._number)
         events = await self._inner.fail(error)
+        # Stored in `close`, after the client got it: the store may be what failed.
         self._last = [] if self._writer is None else events
         return events
 
@@ -177,5 +187,6 @@ class PersistedStream:
         """Stores the end, unless it is stored already."""
         writer = self._writer
         if writer is not None and writer.running and self._inner.ended:
+            # The client is gone or has its error; what is stored is ended by `Sessions`.
             with suppress(StoreError):
                 await writer.finish(self._last, self._record, self._inner.encoding)

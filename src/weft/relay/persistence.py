@@ -8,10 +8,10 @@ sent.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -104,6 +104,10 @@ def last_snapshot(events: Iterable[Event]) -> bytes | None:
     return None if found is None else bytes(found)
 
 
+FinishResponse: TypeAlias = Callable[[str, Ending, Response], Awaitable[bool]]
+"""Ends a response in the store, as `Store.finish` does."""
+
+
 class Persistence:
     """What one process stores."""
 
@@ -126,8 +130,15 @@ class ResponseWriter:
     """Writes one response to the store: `begin`, `append`, `finish`; or `begin`, `finish_body`."""
 
     def __init__(
-        self, persistence: Persistence, incoming: IncomingRequest, policy: StorePolicy
+        self,
+        persistence: Persistence,
+        incoming: IncomingRequest,
+        policy: StorePolicy,
+        finish: FinishResponse | None = None,
     ) -> None:
+        """`finish` ends the response in the store, if something else has to be committed with its
+        end."""
+        self._finish = finish
         self._persistence = persistence
         self._incoming = incoming
         self._policy = policy
@@ -175,6 +186,8 @@ class ResponseWriter:
         self, id: str, status: Status, body: bytes | None, first: Sequence[Event]
     ) -> Log:
         incoming, policy, persistence = self._incoming, self._policy, self._persistence
+        # A process that was suspended may have lost its lease: a response that begins under the old
+        # id would be taken over at once.
         self.server = await persistence.store.ensure_lease()
         entry = Entry(
             id=id,
@@ -197,6 +210,7 @@ class ResponseWriter:
         blocks = log.first_blocks(first) if first else ()
         writing = asyncio.ensure_future(persistence.store.begin(entry, blocks))
         try:
+            # The database cannot take back what it has begun to write.
             await asyncio.shield(writing)
         except asyncio.CancelledError:  # it may be written all the same: then somebody must end it
             writing.add_done_callback(partial(_add_if_written, persistence.unfinished, id))
@@ -209,9 +223,11 @@ class ResponseWriter:
         """Stores events; returns at once, except for the first ones. Raises StoreError."""
         log, store = self.log, self._persistence.store
         if log.is_open:
+            # Backpressure of the store: the upstream is read no faster than the disk writes.
             await store.wait_for_room(log.id)
             log.append(events)
         else:
+            # The response was announced before (background, tool outputs), without events.
             for block in log.first_blocks(events):
                 store.append(log.id, block)
             await store.flush(log.id)
@@ -230,6 +246,8 @@ class ResponseWriter:
         write_body = self._incoming.dialect.body
 
         def outcome(response: Response) -> _Outcome:
+            # The response object that the client was sent is stored as it is, not rendered a second
+            # time.
             body = last_snapshot(last)
             if body is not None:
                 return _outcome(response, body)
@@ -257,15 +275,22 @@ class ResponseWriter:
         entry, log = self._require_begun()
         store = self._persistence.store
 
-        def ended(rest: Block | None) -> Ending:
+        def ended(rest: Block | None) -> tuple[Ending, Response]:
             extent = (log.digest, log.events, log.size)
             response = record()
-            return _ending(entry, outcome(response), response, extent, rest)
+            return _ending(entry, outcome(response), response, extent, rest), response
 
         try:
+            # Large fields first, ending last, in one transaction with the rest of the log: readers
+            # see a response either running or whole.
             rest = await log.close(last)
-            ending = await offload(ended, rest) if log.size > LARGE else ended(rest)
-            if not await store.finish(log.id, ending) and await store.entry(log.id) is not None:
+            large = log.size > LARGE
+            ending, response = await offload(ended, rest) if large else ended(rest)
+            if self._finish is None:
+                is_ours = await store.finish(log.id, ending)
+            else:
+                is_ours = await self._finish(log.id, ending, response)
+            if not is_ours and await store.entry(log.id) is not None:
                 # It was not deleted: the client must not get an end that the store does not have.
                 raise StoreError("another server has taken over the response", "fenced")
         except StoreError:
@@ -275,10 +300,12 @@ class ResponseWriter:
         if (
             previous is not None
             and ending.status in ANSWERED
+            # A search of bytes is enough: complete_waiting looks closely, and does nothing in vain.
             and any(mark in input for mark in _OUTPUTS)
         ):
             with suppress(StoreError):  # this response is stored, and that is what counts
                 await complete_waiting(store, previous)
+        # After all writes: when followers learn of the end, it can be read from the store, too.
         log.end()
         self._persistence.logs.pop(log.id, None)
 
@@ -286,6 +313,7 @@ class ResponseWriter:
         """Storing has failed: what is stored of the response is ended later."""
         if self.running:
             log = self.log
+            # Followers see what was stored, and wait for the ending that recovery writes.
             log.end(stored=False)
             self._persistence.logs.pop(log.id, None)
             self._persistence.unfinished.add(log.id)
@@ -347,6 +375,8 @@ def _ending(
     if entry.conversation is not None and (output or outcome.status != "failed"):
         ids = fresh_context().ids
         input = input_items(Raw(entry.input))
+        # New ids: a client may send the same item in several turns, and an id is unique in a
+        # conversation.
         items = [Item(ids.mint(id_prefix(read_shape(one))), bytes(one)) for one in input]
         items += _items(output)
     ending = Ending(
@@ -385,6 +415,8 @@ async def _ending_behind(
 ) -> Ending:
     """The ending of a response whose log is stored except for these last events. Raises
     StoreError."""
+    # Read from the database, not counted while reading: a corrupt block has a place, too, and the
+    # ending follows it.
     extent, rest, size = await store.extent(entry.id), None, 0
     if last:
         rest, ahead = await send_ahead(store, entry.id, extent.blocks, extent.events, last)
@@ -395,18 +427,15 @@ async def _ending_behind(
         body = last_snapshot(last)
         outcome = _outcome(response, body or b"{}")
         if body is None:
+            # A dialect without response objects: what was stored at the beginning stays.
             outcome = _Outcome(outcome.status, entry.body, outcome.snapshot)
         return _ending(entry, outcome, response, whole, rest)
 
     return await offload(ending)
 
 
-def items_of(body: bytes) -> list[Item]:
-    """The output items of a response object; one without an id gets one."""
-    return _items(_snapshot(body).items)
-
-
 def _items(output: Sequence[Raw]) -> list[Item]:
+    """The output items of a response object; one without an id gets one."""
     ids = fresh_context().ids
     items: list[Item] = []
     for one in output:
@@ -422,6 +451,7 @@ def with_status(body: bytes, status: Status) -> bytes:
 
 
 def _with_status(body: bytes, status: Status, snapshot: _Snapshot) -> bytes:
+    # The bytes stay as they were sent, if nothing has to change.
     if snapshot.status == Raw(_json(status)):
         return body
     try:

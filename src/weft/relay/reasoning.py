@@ -12,7 +12,8 @@ Reasoning state is what an upstream verifies: a signature, encrypted or redacted
 2. It is only restored to a call with the same name and arguments: some upstreams use a call id more
    than once.
 3. It keeps its origin. Renderers send it to that upstream only.
-4. If the store fails, neither this response nor the next request fails.
+4. If the store fails, or what it holds is unreadable, neither this response nor the next request
+   fails.
 """
 
 import logging
@@ -119,6 +120,7 @@ def call_states(response: Response) -> dict[str, CallState]:
     """What must be sent back with each call that the client runs, by call id. Empty for a failed
     response; without calls that have neither reasoning with an origin nor a signature.
     """
+    # A client does not run the calls of a turn that failed.
     if response.error is not None:
         return {}
     states: dict[str, CallState] = {}
@@ -160,6 +162,7 @@ def _whole_number(text: str) -> float:
     return int(number) if number.is_integer() else number
 
 
+# A client that parses arguments and prints them again may write 1.0 as 1, in JavaScript always.
 _value = msgspec.json.Decoder(float_hook=_whole_number).decode
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -204,6 +207,8 @@ def calls_without_reasoning(request: Request) -> list[str]:
     found: dict[str, None] = {}
     for is_assistant, step in _steps(request):
         contents = [one for _, message in step for one in message.content]
+        # Rule 1. One signature shows that the client sends state back: what is missing, it left
+        # out.
         if is_assistant and not any(map(_carries_state, contents)):
             found |= {one.id: None for one in contents if _is_call(one)}
     return list(found)
@@ -255,6 +260,9 @@ def _matching_calls(request: Request, states: Mapping[str, CallState]) -> dict[_
                 continue
             state = states.get(content.id)
             if state and state.call == _digest(content.name, content.format, content.params):
+                # Kimi numbers its calls (`functions.run:2`) and uses an id again in later turns:
+                # the digest tells calls apart that differ, and of equal ones the last is the one
+                # that was saved.
                 found[content.id] = number, index
     return {at: states[id] for id, at in found.items()}
 
@@ -316,6 +324,8 @@ class _Step:
             if replacing and isinstance(content, ReasoningContent):
                 continue
             is_call = _is_call(content)
+            # By characters of text, since a client may have split or joined the text parts between
+            # which the reasoning stood.
             while before and (is_call or length >= before[0].at):
                 self._put_back(number, before.pop(0).reasoning, state)
             if isinstance(content, TextContent):
@@ -372,6 +382,7 @@ async def save(store: Store, owner: str, response: Response, stored_as: str = ""
             origins = (state.origin, *(one.origin for one in state.reasoning))
             origin = next((one for one in origins if one is not None), "")  # all have the same
             data = _encode(state)
+            # What does not fit is not saved: rule 4.
             if len(data) <= REASONING_SIZE and len(id) <= ID_LENGTH:
                 rows.append(CallReasoning(id, stored_as, origin, now, data))
         await store.save_reasoning(owner, rows)
@@ -391,7 +402,13 @@ async def load(store: Store, owner: str, request: Request) -> dict[str, CallStat
     except StoreError as problem:
         log.warning("the reasoning of %d calls could not be loaded: %s", len(calls), problem)
         return {}
-    return {id: _decode(one.data) for id, one in found.items()}
+    states: dict[str, CallState] = {}
+    for id, one in found.items():
+        try:
+            states[id] = _decode(one.data)
+        except (ValueError, RecursionError) as problem:  # one row, and not those of other calls
+            log.warning("the reasoning of call %r is unreadable: %s", id, problem)
+    return states
 
 
 async def restore(store: Store, owner: str, request: Request) -> Restored:

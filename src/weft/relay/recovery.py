@@ -23,6 +23,8 @@ from weft.request import Request
 from weft.sse import Event, Frame, write_events
 from weft.store.records import Entry
 
+# A client that saw them would otherwise get other events under the same numbers, and drop them as
+# already seen.
 GAP = 1_000_000
 """Event numbers that are skipped: the dead process may have sent events that it did not store."""
 
@@ -53,6 +55,7 @@ class Recovery:
         self._count = 0
 
     def feed(self, events: Sequence[Event]) -> None:
+        # One frame at a time: `SentState` has to know which parts each of them brought.
         for frame, event in zip(frames_of(events, self._count), events, strict=True):
             self._sent.add([(frame, event.number)], self._pipe.feed([frame]))
         self._count += len(events)
@@ -63,6 +66,8 @@ class Recovery:
         pipe = self._pipe
         if self._count:
             encoder = self._sent.encoder(self._context, pipe.guard.fold, Findings(), gap=GAP)
+            # Its finish reason was stored: only the last events are missing, and the response is
+            # whole.
             parts = [] if pipe.ending else pipe.fail(error)
             last, response = encoder.feed(parts + pipe.finish()), pipe.response
         else:
@@ -93,6 +98,8 @@ def request_of(entry: Entry) -> Request:
     try:
         request = api_of(entry.dialect).request.parse(entry.request, Context()).request
     except WeftError:
+        # Stored by another version, whose requests this one may refuse. What the response repeats
+        # of its request is worth less than its end.
         return Request(entry.model)
     request = replace(request, model=entry.model, stream=entry.stream)
     return request if request.store is not None else replace(request, store=entry.visible)

@@ -16,8 +16,10 @@ class ErrorRedactor:
 
     def __call__(self, error: ErrorPart) -> ErrorPart:
         """An upstream that refuses our key says nothing about the key of the client."""
+        # A 401 would tell the client that its own key is wrong: it becomes a 502 (`upstream_auth`).
         if class_of(error) in ("auth", "permission"):
             error = upstream_auth(error)
+        # Providers quote the key that they refuse.
         code = self._scrub(error.code) if isinstance(error.code, str) else error.code
         message, extra = self._scrub(error.message), error.extra
         if isinstance(extra, Raw):  # a field, details, a request id

@@ -77,6 +77,7 @@ class Encoded:
 
     def __init__(self, dialect: Dialect, context: Context, pipe: Pipe) -> None:
         self._findings = Findings()
+        # The fold of the guard, not one of its own: text is joined once, and both see the same.
         self._encoder = encoder_of(dialect, context, pipe.guard.fold, self._findings)
         self.context = context
         pipe.tap = None
@@ -127,6 +128,7 @@ class SentState:
             self._number = self._number if number is None else number
             if key is not None:
                 self._event_keys.add(key)
+        # Deltas would be the whole response once more; the fold has them joined.
         self._parts += [part for part in parts if part.__class__ not in _DELTAS]
 
     @property
@@ -161,9 +163,11 @@ class SentState:
             kind = _DELTA_OF.get(part.__class__)
             if kind is not None and isinstance(part, _STARTS):
                 text = _text(fold, kind, part.id)
+                # The fold is ahead of the client by what was read but not forwarded.
                 sent = text[: len(text) - unsent_length.get((kind, part.id), 0)]
                 if sent:
                     replayed.append(kind(part.id, sent))
+        # Its events are thrown away: the client has them. What counts is the state that they leave.
         encoder.feed(replayed)
         encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
         return encoder
@@ -192,6 +196,8 @@ class Passthrough:
         self._context = context
         self._pipe = pipe
         self._findings = Findings()
+        # Weft always requests usage from chat upstreams, for its records; a client that did not
+        # request it must not get the additional chunk, which has no choices.
         self._hides_usage = request is not None and not request.include_usage
         self._model: str | None = None
         """The client's name for the model, if it replaces that of the upstream."""
@@ -206,6 +212,8 @@ class Passthrough:
         self._encoder: EventEncoder | None = None
         """The encoder that has taken over."""
         self._out: list[Event] = []
+        # Called for each frame with the parts that it led to; `render` gets those of a whole read,
+        # and could not tell to which frame they belong.
         pipe.tap = self._read
 
     @property
@@ -227,6 +235,7 @@ class Passthrough:
 
     def keepalive(self) -> Event | None:
         if self._encoder is None:
+            # An encoder for this event alone: there is none yet, and a keepalive needs no state.
             return encoder_of(self._dialect, Context(), Assembler(), Findings()).keepalive()
         return self._encoder.keepalive()
 
@@ -239,9 +248,11 @@ class Passthrough:
         if not self._passes:
             return
         holding = self._pipe.holding
+        # At the end of the input (no frame), only an encoder can write what is still held.
         whole = holding if frame is None else self._dialect.is_whole(frame)
         broken = self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts)
         if broken or whole:  # whole: a body instead of a stream
+            # The parts of the waiting frames stay in `_unsent`: the encoder writes them.
             self._passes, self._waiting = False, []
             return
         if frame is not None:
@@ -260,6 +271,8 @@ class Passthrough:
         frames = [
             frame
             for frame, has_parts in waiting
+            # A frame without parts (a ping, an unknown event) is forwarded: clients may know more
+            # than we do.
             if has_parts or not (self._hides_usage and self._dialect.only_usage(frame))
         ]
         events = [self._event(frame) for frame in frames]
@@ -268,6 +281,7 @@ class Passthrough:
         if parts and isinstance(parts[-1], Finish):
             self._ended = True
             terminator = self._dialect.terminator
+            # With or without `[DONE]` from the upstream, the client gets one.
             if terminator is not None and (not frames or frames[-1].data != terminator):
                 self._out.append(Event("", terminator))
 
@@ -320,6 +334,7 @@ class ErrorStream:
 
     def _parts(self, error: ErrorPart) -> tuple[list[Part], list[Part]]:
         parts = self._pipe.fail(error) + self._pipe.finish()
+        # The metadata, of which encoders make the opening events, and the rest.
         return parts[:1], parts[1:]
 
     @property

@@ -25,6 +25,7 @@ from weft.parts import (
 )
 
 _replace = msgspec.structs.replace
+# The standard library's: msgspec does not read a value and tell where it ends.
 _read_value = JSONDecoder().raw_decode
 _DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
@@ -34,6 +35,7 @@ def replay_variants(record: Response) -> Iterator[list[Part]]:
     say when the deltas of an item came, from its start to its end; whether the signature of a call
     came with its start or with its end; and whether arguments that are several JSON values came in
     one delta. Raises ValueError if its order is invalid."""
+    # Six variants, of which the audit takes the first that agrees.
     for late in (False, True):
         parts = _in_order(record, late=late)
         yield parts
@@ -66,6 +68,7 @@ def _in_order(record: Response, *, late: bool) -> list[Part]:
     """`late`: deltas come right before the ends, not right after the starts."""
     first, finish = response_to_parts(_replace(record, items=()))
     order = _checked_order(record)
+    # An item that is twice in the order has a start and an end of its own; others came at once.
     times = Counter(map(_position, order))
     out: list[Part] = [first]
     ends: dict[int, list[Part]] = {}
@@ -95,6 +98,7 @@ def _in_order(record: Response, *, late: bool) -> list[Part]:
             out += whole[:cut]
             ends[position] = whole[cut:]
             continue
+        # A record holds calls as they were at last; one that ended before the error was valid then.
         out += parts if is_final or entry <= CUT else map(_before_failure, parts)
     return [*out, finish]
 

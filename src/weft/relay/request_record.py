@@ -42,6 +42,7 @@ class RequestRecord:
     unstored: str | None = None
     """Why the response was not stored, though it should have been."""
 
+    # 499 (nginx's) if the client left.
     status: int = 200
     bytes_in: int = 0
     bytes_out: int = 0

@@ -56,6 +56,8 @@ class ResponseReader:
             try:
                 data = await self._incoming.read()
             except Unreachable as problem:
+                # Not raised: what has come is rendered first, and the error is the last that the
+                # client gets.
                 broken = ErrorPart(problem.kind, str(problem), retryable=True)
         self.is_large = self._completes_large_event(data)
         if data:
@@ -63,6 +65,7 @@ class ResponseReader:
             self._abort_if_over_limit()
         else:
             self._at_end = True
+            # A connection that breaks behind the finish reason has broken nothing.
             await self._run(self._end, None if self.pipe.ending else broken)
 
     async def _run(self, work: Callable[[T], None], argument: T) -> None:
@@ -72,6 +75,8 @@ class ResponseReader:
             work(argument)
 
     def _completes_large_event(self, data: bytes) -> bool:
+        # Without a line end no event can be complete, so nothing is decoded: bytes are only
+        # appended.
         is_end = not data or b"\n" in data or b"\r" in data
         return is_end and self._frames.pending > LARGE
 
@@ -95,6 +100,8 @@ class ResponseReader:
         self.size += len(data)
         if self._keep:
             self._data.append(data)
+        # Before anything is decoded. The limit is for the whole response, so an event has none of
+        # its own.
         if self.size > self._limit:
             self._end_over_limit(f"the response is over {self._limit} bytes")
             return
@@ -104,6 +111,7 @@ class ResponseReader:
             self._end_over_limit(str(problem))
             return
         self.parts = parts = self.pipe.feed(frames)
+        # A class is compared, not isinstance: this runs for every read of every stream.
         if parts and parts[-1].__class__ is Finish:
             self.ended = True
 
@@ -135,6 +143,8 @@ class ResponseReader:
             self.parts = self.pipe.fail(error) + self.pipe.finish()
             return
         try:
+            # WHATWG HTML (9.2.6) discards it; some servers close without the last blank line, and
+            # the pipe judges what it says.
             frames = self._frames.finish()  # an event without its blank line
         except TooLarge:
             frames = []
@@ -162,6 +172,8 @@ class ResponseReader:
             return
         size = 0
         try:
+            # A new connection costs a TLS handshake; usage or `[DONE]` behind the finish cost
+            # milliseconds.
             async with asyncio.timeout(grace):
                 while size < limit and (data := await self._incoming.read()):
                     size += len(data)

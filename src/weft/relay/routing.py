@@ -53,6 +53,7 @@ class Routing:
             matching = (
                 names
                 for pattern, names in self._aliases.items()
+                # `fnmatchcase`, since fnmatch ignores case on some systems.
                 if "*" in pattern and fnmatchcase(model, pattern)
             )
             names = next(matching, None)
@@ -64,6 +65,8 @@ class Routing:
             upstream = self._upstream_of(name)
             if upstream is None:
                 raise UnknownModel(f"no upstream for {name[:200]!r}")
+            # Names of models have slashes themselves (`meta-llama/Llama-3`): only the first one
+            # counts.
             own = name.partition("/")[2]
             breaker = self._breakers[upstream.config.name].request(own)
             targets.append(Target(upstream, own, breaker))

@@ -27,7 +27,7 @@ from weft.scrub import Scrubber
 from weft.sse import Event
 from weft.store.base import Store
 
-CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client went away")
+CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client disconnected")
 
 
 class Run:
@@ -55,6 +55,8 @@ class Run:
             incoming.caller,
             incoming.stream,
         )
+        # Clients of a dialect that returns reasoning own it: what they leave out is left out on
+        # purpose.
         self._reasoning = None if incoming.dialect.returns_reasoning else reasoning
         self._targets = targets
         self._observers = observers
@@ -84,6 +86,8 @@ class Run:
             if self._reasoning is not None:
                 owner = self.incoming.caller
                 restored = await restore(self._reasoning, owner, restored.request)
+                # Restored contents move others: errors and warnings must still name the client's
+                # own fields.
                 restored.update_paths(self.incoming.body.parsed.source_paths)
             self._request = restored.request
             stream = await state.interrupt.wait(open_target(state, restored, self._targets))
@@ -131,6 +135,7 @@ class Run:
     async def error_events(self, error: ErrorPart) -> list[Event]:
         """The events that end a stream whose head was sent with this error."""
         self._error = error
+        # Nothing of the response was sent, only keepalives: the error is a whole stream of its own.
         if self._stream is None or self.record.first is None:
             return self._error_stream().events(error)
         return await self._stream.fail(error)
@@ -145,6 +150,7 @@ class Run:
         writer, stream = self.writer, self._stream
         if writer is None or not writer.running:
             return
+        # The response was announced, and no event of it was stored.
         if stream is None or not writer.log.events:
             nothing = self._error_stream()
             await writer.finish(nothing.events(error), lambda: nothing.response, Context())
@@ -153,6 +159,7 @@ class Run:
 
     async def close(self) -> None:
         """Ends the request: the client has disconnected, or has the whole response."""
+        # Also if it has ended: the timers would stay scheduled for up to `duration`.
         self._state.deadlines.cancel()
         stream = self._stream
         if self.record.ended is not None:
@@ -160,6 +167,8 @@ class Run:
         if stream is None:
             self._conclude_disconnected()
         elif stream.delivered:
+            # In this order: the log has its line before the connection is drained, which may take a
+            # second.
             self._conclude(self._error)
             await stream.close()
         elif self._error is not None:
@@ -178,6 +187,7 @@ class Run:
         record, stream = self.record, self._stream
         record.ended = time.time()
         record.error = error
+        # With a stream that has begun, the status was 200, whatever came later.
         if error is not None and record.first is None and record.status == 200:
             record.status = api_of(record.dialect).write_error(error)[0]
         if stream is not None:

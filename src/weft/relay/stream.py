@@ -4,6 +4,7 @@
 slowly, so does the gateway from its upstream. It belongs to one task.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -140,6 +141,8 @@ class OpenStream:
         self._state = state
         self._sent = sent
         client, upstream = api_of(state.incoming.body.dialect), api_of(sent.config.dialect)
+        # A client whose dialect knows pauses continues the turn itself, and may want to decide
+        # about it.
         pauses = upstream.request.continued is not None and client.request.continued is None
         self._paused_turns = PausedTurns() if pauses else None
         self._reader = self._read_from(incoming, None)
@@ -148,6 +151,8 @@ class OpenStream:
         if not state.incoming.stream:
             self._renderer = BodyOnly(sent.encoding)
         elif sent.passes and content_type.startswith("text/event-stream"):
+            # An upstream may answer a request for a stream with a body: frames of that are no
+            # events.
             self._renderer = Passthrough(dialect, sent.encoding, self._reader.pipe)
         else:
             self._renderer = Encoded(dialect, sent.encoding, self._reader.pipe)
@@ -173,6 +178,7 @@ class OpenStream:
 
         pipe = Pipe(sent.dialect, sent.decoding, stages, before, state.redact)
         config, limit = sent.config, state.limits.response
+        # Anew for each turn and attempt: another upstream has another timeout.
         state.deadlines.set_idle_timeout(config.name, config.timeouts.between_events)
         return ResponseReader(incoming, pipe, limit, keep=not state.incoming.stream)
 
@@ -189,6 +195,7 @@ class OpenStream:
     @property
     def response_id(self) -> str:
         """The id that the client sees."""
+        # A body that is passed on has the upstream's id; everything that we write has one of ours.
         if isinstance(self._renderer, BodyOnly) and self._body_passes:
             return self.response.id
         return self._renderer.context.response_id or ""
@@ -220,6 +227,8 @@ class OpenStream:
         """Reads until there is content; raises RequestFailed if the response fails before."""
         reader = self._reader
         while not reader.ended:
+            # Rendered, but not sent: if the response fails before there is content, the next target
+            # begins with a new stream, and these events are dropped with this one.
             self._waiting += await self._read(reader)
             content = any(map(is_content, reader.parts))
             error = next((one for one in reader.parts if isinstance(one, ErrorPart)), None)
@@ -238,6 +247,7 @@ class OpenStream:
             return
         dialect = self._state.incoming.dialect
         self._renderer = Encoded(dialect, context, self._reader.pipe)
+        # From the parts, which are kept for this: the events that are waiting have the other id.
         self._waiting = self._renderer.render(self._first)
 
     @property
@@ -249,15 +259,19 @@ class OpenStream:
 
     async def fill(self) -> None:
         """Reads until events are waiting, or the response has ended."""
+        # A read may bring no event at all: a part of a frame, or what the guard holds back.
         while not self._waiting and (self._unrendered or not self._reader.ended):
             self._waiting = await self._more()
 
     async def next(self) -> list[Event]:
         await self.fill()
         self._first = None
+        # Before the last events leave: a client may send the next request as soon as it has them.
         if self._reader.ended:
             await self._do_before_end()
         events, self._waiting = self._waiting, []
+        # Only an empty list ends a stream: until the caller comes back for it, the client may not
+        # have the events before.
         self.delivered = not events
         return self._note_sent(events)
 
@@ -273,6 +287,8 @@ class OpenStream:
         """Reads on; the response ends if the request was stopped."""
         state = self._state
         if state.interrupt.reason is not None:
+            # The stop becomes the end of the response, in the client's dialect, instead of an
+            # exception.
             reader.fail(state.interrupt.reason)
         else:
             try:
@@ -284,6 +300,8 @@ class OpenStream:
 
     def _note_activity(self, reader: ResponseReader) -> None:
         self._state.deadlines.note_activity()
+        # The finish reason has come. Chat hosts send usage in a chunk of its own behind it, or
+        # never, and some keep the connection open for minutes.
         if not reader.ended and reader.pipe.ending:
             self._state.deadlines.expect_end()
 
@@ -316,8 +334,12 @@ class OpenStream:
         if paused_turns is not None and paused_turns.paused:
             return
 
+        # `take` is called by the connection, inside data_received: it cannot await. Whatever has to
+        # be awaited (a write to the store, offloaded work, the end) makes it return False, and
+        # `next` does it.
         def waits(events: list[Event]) -> bool:
             """Whether something must be done before these events may be written."""
+            # The end is stored before it is sent.
             if reader.ended and (try_store is not None or self._before_end is not None):
                 return True
             return try_store is not None and not try_store(events)
@@ -381,6 +403,7 @@ class OpenStream:
             error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
             return api.write_error(self._state.redact(error))
         if self._body_passes:
+            # The bytes as they came, so that fields we do not know reach the client.
             body, rename = reader.data, incoming.dialect.with_model
             if rename is not None and response.model not in (None, incoming.model):
                 body = rename(Frame(body), incoming.model)
@@ -397,6 +420,7 @@ class OpenStream:
 
     def keepalive(self) -> Event | None:
         """None while an event with a smaller number is waiting."""
+        # Not waiting for the upstream: then an event is being made that will have the next number.
         if not self._state.interrupt.waiting or self._waiting:
             return None
         return self._renderer.keepalive()
@@ -412,12 +436,16 @@ class OpenStream:
         if api.request.continued is None:
             raise InternalError(f"{sent.config.dialect} does not pause")
         so_far = api.body(reader.pipe.response, sent.decoding, Findings())
+        # The request as it was sent, with the output so far as its last message.
         body = api.request.continued(sent.translated.body, so_far)
+        self._state.deadlines.stop_idle_timeout()  # which is `grace`, since the turn has ended
         try:
             incoming = await self._state.interrupt.wait(send(sent, body))
         except RequestFailed as failed:
             reader.cut(self._state.redact(failed.error))  # the finish reason before was a pause
             return self._rendered(reader)
+        # The new pipe goes on with the guard and the fold of the old one: to the client it is one
+        # response.
         self._reader = self._read_from(incoming, reader.pipe)
         self._bytes_before += reader.size
         return []
@@ -441,6 +469,8 @@ class OpenStream:
                 return waiting
             self._reader.fail(error)
             return waiting + self._rendered(self._reader)
+        # Our own code failed twice: an error from a fresh encoder is still better than a stream
+        # without an end.
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
 
     async def abandon(self, error: ErrorPart) -> None:
@@ -482,12 +512,15 @@ async def _read_error(incoming: UpstreamResponse, sent: UpstreamRequest) -> Erro
     """The error of a response whose status is not a success."""
     body, config, status = b"", sent.config, incoming.status
     try:
-        while len(body) < ERROR_BODY and (data := await incoming.read()):
-            body += data
-    except Unreachable:
+        # No idle timeout runs yet: that of a response begins with its stream.
+        async with asyncio.timeout(config.timeouts.between_events):
+            while len(body) < ERROR_BODY and (data := await incoming.read()):
+                body += data
+    except (Unreachable, TimeoutError):
         pass  # what has arrived is used
     finally:
         incoming.abort()
+    # Never followed: the key would go to whatever host the upstream names.
     if status // 100 == 3:
         return new_error(
             "bad-upstream-answer", f'upstream "{config.name}" responded with a redirect'

@@ -73,6 +73,8 @@ class UpstreamRequest:
     def passes(self) -> bool:
         """Whether the response of the upstream may be passed through."""
         rendered = self.translated.rendered
+        # What was changed in the request has to be changed back in the response: names of tools,
+        # tools that became functions, stop sequences that are cut here.
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
         return self.dialect is self.incoming.dialect and not changed
 
@@ -108,10 +110,12 @@ def translate(
     upstream refused its signatures.
     """
     config = target.upstream.config
+    # The only randomness and the only clock of a response: codecs get both from their context.
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
     request = restored.request
+    # To other dialects the flags mean nothing: their renderers would report each as a loss.
     takes_betas = http_of(config.dialect).betas is not None
     betas = (request.betas or incoming.betas) if takes_betas else ()
     sent = _replace(request, model=target.model, stream=incoming.stream, betas=betas)
@@ -128,15 +132,18 @@ def translate(
         for one in losses.found
     ]
     if without_reasoning:
+        # Reported, since it may change the answer.
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
         found.append(Loss(source("messages"), "warned", detail))
     if REQUIRED_ACTION in request.include and not is_retrievable(incoming):
         detail = "dropped: outputs cannot be submitted to a response that is not stored"
         found.append(Loss(source("include"), "warned", detail))
+    # Only here: what is lost is known when the request is rendered, for this target alone.
     _check_losses(incoming, config, found)
     repeated = _as_repeated(request, incoming)
     has_session = incoming.tool_session and is_retrievable(incoming)
     quirks = ResponsesQuirks(tool_session=True) if has_session else None
+    # An announced response has shown its creation time already.
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
     return UpstreamRequest(
@@ -144,6 +151,8 @@ def translate(
         target,
         repeated,
         Translated(repeated, rendered, tuple(found)),
+        # Two contexts: the quirks are the upstream's and belong to the decoder, the id is the
+        # client's and belongs to the encoder.
         Context(repeated, config.quirks, ids, now, origin=config.origin),
         Context(repeated, quirks, ids, now, response_id=response_id, created=created),
         incoming.is_stateful or quirks is not None or REQUIRED_ACTION in repeated.include,
@@ -191,6 +200,7 @@ def _check_losses(incoming: IncomingRequest, config: UpstreamConfig, losses: lis
     if incoming.reject_lossy:
         worst += [loss for loss in losses if loss.outcome == "warned"]
     if worst:
+        # One is enough: an error of these APIs has one `param`.
         loss = worst[0]
         message = f"{loss.path}: {loss.detail} ({config.name} speaks {config.dialect})"
         raise RequestFailed(new_error("unsupported", message, param=loss.path))

@@ -27,6 +27,7 @@ class Timeouts:
     connect: float = 10.0
     """Until the connection is open, including the TLS handshake."""
 
+    # Minutes: without streaming, the head comes when the whole response is there.
     first_byte: float = 300.0
     """From sending the request until the head of the response."""
 
@@ -52,6 +53,7 @@ class Tls:
 class RetryPolicy:
     """When a failed request is sent again."""
 
+    # Three attempts and at most 8 s are also what the SDKs of OpenAI and Anthropic do.
     attempts: int = 3
     """Attempts per target, including the first."""
 
@@ -135,6 +137,7 @@ class Busy(Unreachable):
 
 def error_of(problem: Unreachable) -> ErrorPart:
     """Returns the error part for a request that got no response."""
+    # Its kind is `internal`: a breaker does not count what the upstream never saw.
     if isinstance(problem, Busy):
         return new_error("overloaded", str(problem), retry_after=1)
     found: ErrorClass = "timeout" if problem.kind == "timeout" else "bad-upstream-answer"
@@ -195,6 +198,8 @@ class Upstream(Protocol):
 
 def endpoint(dialect: str, model: str, stream: bool) -> str:
     """Returns the path below the base URL for requests to this model."""
+    # `safe=""` escapes the slash as well: the name of a model is one segment, and cannot climb out
+    # of the path (`../files`) or add a query.
     return http_of(dialect).path(quote(model, safe=""), stream)
 
 
@@ -205,6 +210,7 @@ def default_headers(dialect: str) -> dict[str, str]:
 
 def credentials(dialect: str, key: Secret | None) -> dict[str, str]:
     """Returns the header with the API key."""
+    # Local servers have none.
     if key is None:
         return {}
     name, prefix = http_of(dialect).key

@@ -60,8 +60,11 @@ class BreakerEvent(Enum):
 SUCCESS, FAILURE, LAST_FAILURE, ABANDONED, PROBE = BreakerEvent
 
 TRANSITIONS: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
+    # Requests pass, and failures in a row are counted.
     CLOSED: {SUCCESS: CLOSED, FAILURE: CLOSED, LAST_FAILURE: OPEN, ABANDONED: CLOSED},
+    # Results of requests that were admitted before have another round: they never get here.
     OPEN: {PROBE: HALF_OPEN},
+    # The probe is under way: one failure is enough.
     HALF_OPEN: {
         SUCCESS: CLOSED,
         FAILURE: OPEN,
@@ -76,6 +79,7 @@ _COUNTED: frozenset[ErrorClass] = frozenset(
 _BY_KIND: dict[ErrorKind, BreakerEvent] = {
     "cancelled": ABANDONED,
     "internal": ABANDONED,
+    # One client's request can make any model answer with nothing, too much, or what is no JSON.
     "malformed": SUCCESS,
     "empty": SUCCESS,
     "too-large": SUCCESS,
@@ -95,6 +99,7 @@ def connection_verdict(error: ErrorPart) -> BreakerEvent:
     found = verdict(error)
     if found is ABANDONED:
         return ABANDONED
+    # Any response, also a 500, shows that the host can be reached.
     return FAILURE if extra_of(error).connected is False else SUCCESS
 
 
@@ -163,6 +168,7 @@ class Breaker:
         """Counts the end of a request: success, failure (with its error), or abandoned. A request
         of an earlier round changes nothing.
         """
+        # Rule 4.
         if number != self._round:
             return
         if event is SUCCESS:
@@ -178,6 +184,8 @@ class Breaker:
         if self._state is CLOSED:
             log.info("%s: no longer paused", self._name)
         elif event is not ABANDONED:
+            # An abandoned probe says nothing: the old due time stays, which is over, so the next
+            # request is the probe.
             self._due = now + self._policy.open_for
             log.warning("%s", self._message(f"paused for {self._policy.open_for:g} s"))
 
@@ -209,6 +217,7 @@ class UpstreamBreakers:
 
     def of(self, model: str) -> Breaker:
         """Returns the breaker of a model; a new one if none is stored."""
+        # Not stored yet: a model that never failed costs no memory.
         found = self._models.get(model)
         return found or Breaker(f'{self._name}, model "{model}"', "failures", self._policy)
 
@@ -218,6 +227,7 @@ class UpstreamBreakers:
             self._models.pop(model, None)
             return
         if model not in self._models and len(self._models) >= MODELS:
+            # A pause is worth more than a count: those that are open go last.
             closed = (name for name, one in self._models.items() if one.state is CLOSED)
             del self._models[next(closed, next(iter(self._models)))]
         self._models[model] = breaker
@@ -240,6 +250,8 @@ class RequestBreaker:
         other request is admitted until it has ended.
         """
         upstream, model = self._breakers.connections, self._breakers.of(self._model)
+        # Both are checked before either changes: if one admitted the request as its probe and the
+        # other refused it, that probe would never end.
         for breaker in (upstream, model):
             if not breaker.admits(now):
                 return breaker.refusal(now)

@@ -47,6 +47,9 @@ _THINKING = ChatQuirks(
 )
 """As `_OLDER`, and reasoning that led to a tool call must be sent back."""
 
+# OpenAI's own dialects. Its reasoning models refuse `max_tokens`, and only OpenAI and Azure take
+# custom tools in chat; everywhere else they are sent as functions.
+
 _OPENAI = (
     Host("openai", "openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY"),
     Host(
@@ -65,6 +68,9 @@ _OPENAI = (
         note="base_url: https://RESOURCE.openai.azure.com/openai/v1; models are deployments.",
     ),
     Host(
+        # capture: prompt-filter-first, choice-without-delta
+        # Its content filter has chunks of its own: one without choices, id and model before the
+        # first text, and some without a delta between. They need no quirk.
         "azure-chat",
         "openai-chat",
         None,
@@ -93,15 +99,20 @@ _OTHER_WIRES = (
     ),
 )
 
+# Servers of Chat Completions. What they stream differently is read by one rule for all; quirks are
+# for what they refuse in a request.
+
 _CHAT = (
+    # capture: error-body-instead-of-stream
+    # It may answer a request for a stream with status 200 and an error as JSON.
     Host("xai-chat", "openai-chat", "https://api.x.ai/v1", "XAI_API_KEY"),
     Host(
         "deepseek",
         "openai-chat",
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
-        # reasoning-content-field.sse; it answers 400 to a call without its reasoning, and
-        # "unknown variant `developer`"
+        # capture: reasoning-content-field
+        # It answers 400 to a call without its reasoning, and "unknown variant `developer`".
         quirks=_THINKING,
     ),
     Host(
@@ -109,7 +120,9 @@ _CHAT = (
         "openai-chat",
         "https://api.moonshot.ai/v1",
         "MOONSHOT_API_KEY",
-        # reasoning-content-field.sse; its documentation keeps reasoning in the conversation
+        # capture: reasoning-content-field, ids-that-mean-something
+        # Its documentation keeps reasoning in the conversation. Ids of calls (`functions.run:2`)
+        # must come back as they are.
         quirks=ChatQuirks(developer_role=False, reasoning_back=("reasoning_content",)),
         note="In China: https://api.moonshot.cn/v1.",
     ),
@@ -118,8 +131,9 @@ _CHAT = (
         "openai-chat",
         "https://api.z.ai/api/paas/v4",
         "ZAI_API_KEY",
-        # reasoning-content-field.sse; its documentation requires reasoning between calls to be
-        # returned; it answers "Incorrect role information" to `developer`
+        # capture: reasoning-content-field
+        # Its documentation requires reasoning between calls to be returned; it answers "Incorrect
+        # role information" to `developer`.
         quirks=_THINKING,
         note="In China: https://open.bigmodel.cn/api/paas/v4.",
     ),
@@ -128,8 +142,9 @@ _CHAT = (
         "openai-chat",
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
-        # reasoning-and-its-details.sse, signature-in-a-detail-of-its-own.sse,
-        # encrypted-detail-alone.sse: the details hold the signatures, and must be sent back
+        # capture: reasoning-and-its-details, signature-in-a-detail-of-its-own
+        # capture: encrypted-detail-alone
+        # The details hold the signatures, and must be sent back.
         quirks=ChatQuirks(reasoning_back=("reasoning", "reasoning_details")),
     ),
     Host(
@@ -137,8 +152,9 @@ _CHAT = (
         "openai-chat",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
-        # content-as-parts.sse needs no quirk; it answers 422 "Extra inputs are not permitted" to
-        # max_completion_tokens
+        # capture: content-as-parts
+        # Reasoning is a part of the content, which needs no quirk. It answers 422 "Extra inputs are
+        # not permitted" to max_completion_tokens.
         quirks=_OLDER,
     ),
     Host(
@@ -146,10 +162,14 @@ _CHAT = (
         "openai-chat",
         "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
         "DASHSCOPE_API_KEY",
-        # "developer is not one of ['system', 'assistant', 'user', 'tool', 'function']"
+        # capture: id-empty-on-continuations
+        # Later pieces of a call have an empty id, which is read as none. It answers "developer is
+        # not one of ['system', 'assistant', 'user', 'tool', 'function']".
         quirks=_OLDER,
         note="In China: https://dashscope.aliyuncs.com/compatible-mode/v1.",
     ),
+    # capture: whole-call-in-one-delta, reasoning-field
+    # Both send a call whole, and reasoning as `reasoning`.
     Host("groq", "openai-chat", "https://api.groq.com/openai/v1", "GROQ_API_KEY", _SYSTEM),
     Host("cerebras", "openai-chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", _SYSTEM),
     Host("together", "openai-chat", "https://api.together.ai/v1", "TOGETHER_API_KEY", _OLDER),
@@ -158,14 +178,14 @@ _CHAT = (
         "openai-chat",
         "https://api.fireworks.ai/inference/v1",
         "FIREWORKS_API_KEY",
-        _THINKING,  # reasoning-content-field.sse
+        _THINKING,  # capture: reasoning-content-field
     ),
     Host(
         "perplexity",
         "openai-chat",
         "https://api.perplexity.ai",
         "PERPLEXITY_API_KEY",
-        _OLDER,
+        _OLDER,  # capture: citations-on-every-chunk
         note="Its address has no /v1.",
     ),
     Host("nvidia", "openai-chat", "https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY", _OLDER),
@@ -193,6 +213,8 @@ _LOCAL = (
         "openai-chat",
         "http://127.0.0.1:11434/v1",
         None,
+        # capture: index-zero-distinct-ids, no-id-at-all
+        # Parallel calls may all have index 0, and calls of some models no id.
         _OLDER,
         needs_key=False,
     ),
@@ -201,8 +223,9 @@ _LOCAL = (
         "openai-chat",
         "http://127.0.0.1:8000/v1",
         "VLLM_API_KEY",
-        # reasoning-field.sse: newer versions use this name in both directions;
-        # what a chat template makes of `developer` depends on the model
+        # capture: reasoning-field
+        # Newer versions use this name in both directions; what a chat template makes of `developer`
+        # depends on the model.
         ChatQuirks(developer_role=False, reasoning_back=("reasoning",)),
         needs_key=False,
     ),
@@ -211,7 +234,7 @@ _LOCAL = (
         "openai-chat",
         "http://127.0.0.1:30000/v1",
         None,
-        _THINKING,  # reasoning-content-field.sse
+        _THINKING,  # capture: reasoning-content-field, name-after-arguments
         needs_key=False,
     ),
     Host(
@@ -219,7 +242,7 @@ _LOCAL = (
         "openai-chat",
         "http://127.0.0.1:8080/v1",
         None,
-        _THINKING,  # reasoning-content-field.sse
+        _THINKING,  # capture: reasoning-content-field
         needs_key=False,
         note="llama-server.",
     ),
@@ -228,6 +251,8 @@ _LOCAL = (
         "openai-chat",
         "http://127.0.0.1:1234/v1",
         None,
+        # capture: id-differs-on-later-fragments, phantom-entry
+        # Every piece of a call may have another id, and an entry without a name may follow.
         _OLDER,
         needs_key=False,
     ),

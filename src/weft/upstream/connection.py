@@ -78,8 +78,11 @@ class HttpConnection(asyncio.Protocol):
         self.received = False
         self.status = self._head_size = self._header_count = self._unread = 0
         self.headers, self.chunks = {}, []
+        # httptools looks up its callbacks when the parser is made: this one has to exist before,
+        # anew for every request, since it is a method of that request's list.
         self.on_body = self.chunks.append
         self._framed, self._reusable, self._inflater = False, False, None
+        # A new parser for each response: state that a broken one left behind cannot shift the next.
         self._parser = httptools.HttpResponseParser(self)
         if self.transport is not None:
             self.transport.write(request)
@@ -116,6 +119,8 @@ class HttpConnection(asyncio.Protocol):
                 self.chunks.insert(0, inflater.unconsumed_tail)
             if self.state is ConnectionState.COMPLETE and not self.chunks and not inflater.eof:
                 raise ConnectionFailure("the compressed response is cut off")
+        # Resumed only when everything was taken: a reader that is a little too slow would otherwise
+        # pause and resume at every chunk.
         if not self.chunks:
             self._unread = 0
             if self._paused and self.transport is not None:
@@ -125,6 +130,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _next_chunk(self) -> bytes:
         chunks, size, count = self.chunks, 0, 0
+        # Nearly always, and without a copy.
         if len(chunks) == 1 and len(chunks[0]) <= MAX_CHUNK:
             return chunks.pop()
         for chunk in chunks:
@@ -166,6 +172,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
+        # Unsolicited bytes: they cannot be the response to the next request (rule 2 of http.py).
         if parser is None or self.state is ConnectionState.COMPLETE:
             self._reusable = False
             self.close(ConnectionFailure("sent data before a request"))
@@ -175,11 +182,14 @@ class HttpConnection(asyncio.Protocol):
             parser.feed_data(data)
         except (httptools.HttpParserError, ConnectionFailure) as problem:
             self._on_parse_error(problem)
+        # Still without a head: on_header counts only whole lines, this counts a line that does not
+        # end.
         if self.state is ConnectionState.SENT:
             self._head_size += len(data)
             if self._head_size > MAX_HEAD:
                 self.close(ConnectionFailure("the response head is too large"))
         self._unread += len(data)
+        # From here on the kernel's buffer fills, and TCP makes the upstream wait.
         if self._unread > 2 * READ_SIZE and not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
@@ -200,6 +210,7 @@ class HttpConnection(asyncio.Protocol):
             more = not data or take(data)  # chunked framing without data is nothing to consume
             more = more and not self.chunks  # the rest is for the next turn
         except Exception as problem:
+            # Raised in the task that called stream_to. In data_received it would only be logged.
             waiter.set_exception(problem)
             more = False
         if not more:
@@ -219,6 +230,7 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A response without a length ends with its connection (RFC 9112, 6.3)."""
+        # With a length, an end before it is a cut: connection_lost reports that.
         if self.state is ConnectionState.RECEIVING and not self._framed and self.failure is None:
             self.state = ConnectionState.COMPLETE
         return False
@@ -228,6 +240,7 @@ class HttpConnection(asyncio.Protocol):
         if self.failure is None:
             when = _CLOSED.get(self.state, "closed the connection")
             self.failure = (problem or ConnectionFailure(when)).with_traceback(None)
+        # A whole response can still be read after the connection was lost.
         if self.state is not ConnectionState.COMPLETE:
             self.state = ConnectionState.LOST
         self._on_lost(self)
@@ -249,11 +262,14 @@ class HttpConnection(asyncio.Protocol):
         if self._header_count > MAX_HEADERS or self._head_size > MAX_HEAD:
             raise ConnectionFailure("the response head is too large")
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        # RFC 9110 (5.3): several lines of one name are one list.
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         status = self._parser.get_status_code()
+        # RFC 9110 (15.2): there may be any number of them. 101 would switch protocols, which was
+        # not requested: it is refused below.
         if status // 100 == 1 and status != 101:
             self.headers = {}  # interim: the final response follows
             return
@@ -262,13 +278,18 @@ class HttpConnection(asyncio.Protocol):
         self.status = status
         self._framed = "content-length" in self.headers or "transfer-encoding" in self.headers
         coding = self.headers.get("content-encoding", "identity").lower()
+        # Some servers compress although `identity` was requested. Other codings are not decoded:
+        # the dialect's decoder reports an error.
         if coding in ("gzip", "x-gzip", "deflate"):
+            # +32 detects gzip and zlib by their headers; `deflate` means zlib (RFC 9110, 8.4.1.2).
             self._inflater = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
         self.state = ConnectionState.RECEIVING
 
     def on_message_complete(self) -> None:
         if self.state is ConnectionState.RECEIVING and self._parser is not None:
             self.state = ConnectionState.COMPLETE
+            # RFC 9112 (6.3): these never have a body. A response without a length ends with its
+            # connection.
             framed = self._framed or self.status in (204, 304)
             self._reusable = framed and self._parser.should_keep_alive()
 

@@ -46,6 +46,8 @@ CONNECTION_HEADERS = frozenset(
 )  # fmt: skip
 """Headers that only the connection sets."""
 
+# Nothing that could end a line or a request (CR, LF, blanks) gets into a head: names and values are
+# RFC 9110 tokens and field values (5.1, 5.5).
 _PATH = re.compile(r"/[!-\"$-~]*")  # printable, without a fragment
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -54,6 +56,7 @@ _DEFAULTS = {
     "user-agent": f"weft/{version('weft')}",
     "content-type": "application/json",
     "accept": "application/json, text/event-stream",
+    # A compressing proxy would collect events to compress them.
     "accept-encoding": "identity",
 }
 
@@ -101,6 +104,7 @@ class HttpResponse:
 
     async def stream_to(self, take: Callable[[bytes], bool]) -> None:
         connection = self._connection
+        # Whatever is buffered is read first, in order.
         if connection is None or connection.chunks or connection.failure is not None:
             return
         if connection.state is ConnectionState.RECEIVING:
@@ -137,6 +141,7 @@ class HttpUpstream:
         except ValueError:
             form = "base_url must be http(s)://host[:port][/path], without user, query and fragment"
             raise ValueError(self.message(form)) from None
+        # Once for all connections: it reads the certificates of the system.
         self._tls = _tls_context(config) if self._address.secure else None
         own = {name.lower(): value for name, value in config.headers.items()}
         self._own_headers = _checked({**own, **credentials(config.dialect, config.key)})
@@ -155,10 +160,13 @@ class HttpUpstream:
         request = self._render(outgoing)
         if self._closed:
             raise Unreachable(self.message("closed"))
+        # A slot is held until the response was read, not until its head came: a stream is what an
+        # upstream counts as concurrent.
         await self._acquire_slot()
         try:
             connection = await self._exchange(request)
         except BaseException:
+            # Cancelled, too: a slot that is not given back is lost for ever.
             self._release_slot()
             raise
         response = HttpResponse(self, connection)
@@ -169,6 +177,8 @@ class HttpUpstream:
         self._closed = True
         for response in list(self._open):
             response.abort()
+        # Connections with an open response are aborted through it, above, so that its reader gets
+        # an error.
         for connection in (*self._idle, *self._awaiting_head):
             connection.close(ConnectionFailure("closed"))
 
@@ -218,6 +228,9 @@ class HttpUpstream:
             await self._send_on(connection, request)
             if connection.status:
                 return connection
+            # The server's FIN may be under way while we write. RFC 9110 (9.2.2) leaves a retry of a
+            # POST to clients that know that it was not processed: no byte came, and it failed
+            # within a round trip.
             if not was_closed_while_idle(connection, asyncio.get_running_loop().time() - sent):
                 raise self._unreachable(connection.failure)
         connection = await self._connect()
@@ -230,6 +243,7 @@ class HttpUpstream:
         address, limit = self._address, self._config.timeouts.connect
         kind: ErrorKind = "upstream"
         try:
+            # asyncio has no timeout of its own for DNS, TCP and TLS together.
             async with asyncio.timeout(limit):
                 _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: HttpConnection(self._on_lost), address.host, address.port, ssl=self._tls
@@ -248,6 +262,8 @@ class HttpUpstream:
         raise ConnectError(f'cannot connect to upstream "{self._config.name}": {reason}', kind)
 
     def _on_lost(self, connection: HttpConnection) -> None:
+        # Closed by the upstream while it was idle: it leaves the pool before a request is sent on
+        # it.
         timer = self._idle.pop(connection, None)
         if timer is not None:
             timer.cancel()
@@ -257,11 +273,15 @@ class HttpUpstream:
         limit = self._config.timeouts.first_byte
         connection.send(request)
         self._awaiting_head.add(connection)
+        # Closing ends the wait below, whoever waits; a timeout around it would have to close as
+        # well.
         timer = asyncio.get_running_loop().call_later(limit, connection.close, TimeoutError())
         try:
             while connection.state is ConnectionState.SENT and connection.failure is None:
                 await connection.wait()
         except BaseException:
+            # Nobody will read the response: on a pooled connection it would answer the next
+            # request.
             connection.close(ConnectionFailure("cancelled"))
             raise
         finally:
@@ -280,6 +300,8 @@ class HttpUpstream:
         if not _PATH.fullmatch(outgoing.path):
             raise ValueError(f"invalid path: {outgoing.path!r}")
         given = {name.lower(): value for name, value in outgoing.headers.items()}
+        # Later ones win: the settings and the key over the client's headers, and those over our
+        # defaults.
         headers = {**self._default_headers, **_checked(given), **self._own_headers}
         lines = [
             f"POST {self._address.path}{outgoing.path} HTTP/1.1",
@@ -288,6 +310,7 @@ class HttpUpstream:
             f"content-length: {len(outgoing.body)}",
             "\r\n",
         ]
+        # Head and body in one write: one packet for most requests.
         return "\r\n".join(lines).encode("utf-8", "surrogateescape") + outgoing.body
 
 
@@ -329,6 +352,7 @@ def _tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    # Otherwise a host may choose HTTP/2, of which this connection reads nothing.
     context.set_alpn_protocols(["http/1.1"])
     return context
 

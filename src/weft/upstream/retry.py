@@ -29,10 +29,13 @@ def retry_delay(
     """
     if attempt >= policy.attempts or not retryable(error):
         return None
+    # Bounded, since 2.0 ** 1024 overflows; 64 doublings are beyond any `longest`.
     backoff = policy.base * 2.0 ** min(attempt - 1, 64)
     retry_after = _retry_after(error, now)
     if backoff > policy.longest or retry_after > policy.longest:
         return None
+    # Behind Retry-After, not instead of it: everybody who was refused at once was given the same
+    # time.
     return min(retry_after + backoff * (1 + jitter) / 2, policy.longest)
 
 
@@ -44,6 +47,7 @@ def _retry_after(error: ErrorPart, now: float) -> float:
     if isinstance(value, str):
         try:
             date = parsedate_to_datetime(value)
+            # An HTTP date is always GMT; "-0000" is parsed as a date without a zone.
             value = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
         except (ValueError, OverflowError):
             return 0.0

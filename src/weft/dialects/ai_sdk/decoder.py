@@ -68,6 +68,8 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         self._context = context
         self._calls = SdkCalls(context.ids, findings, context.origin)
         self._phase = _SdkPhase.WAITING
+        # The two differ if metadata comes late or twice, as the specification of model parts
+        # allows: the first id was emitted and stays, a later model goes into the finish.
         self._head = wire.SdkResponseMetadata()
         """The metadata so far."""
         self._announced = wire.SdkResponseMetadata()
@@ -85,6 +87,8 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
 
     @property
     def holding(self) -> bool:
+        # Nothing is passed through as it came: a message has several responses here, and the end of
+        # each waits for the event after it.
         return True
 
     def finish(self) -> list[Part]:
@@ -98,7 +102,9 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
 
     def _handle(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
         type = event.type or ""
+        # One table for both streams: types that both have mean the same in both.
         handler = EVENTS.get(type)
+        # The next step begins, so the message went on: this step ends without the message's reason.
         if self._phase is _SdkPhase.STEPPED and type in _FIRST_EVENTS:
             self._end(out)
         if self._phase is _SdkPhase.CLOSED:
@@ -112,6 +118,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         elif type in _OPAQUE_EVENTS or type.startswith("data-"):
             self._opaque(event, frame, out)
         elif type == "" and is_present(event.error):
+            # The body of an HTTP error, which has no type.
             self._on_error(event, out)
         else:
             self._note_unknown(type or frame.data.decode("utf-8", "replace"), type)
@@ -125,6 +132,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         head = self._head
         self._phase = _SdkPhase.READING
         if not head.id:
+            # UI messages may leave it out; model parts may send `response-metadata` never at all.
             self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             head = wire.SdkResponseMetadata(
                 self._context.ids.mint("resp"), head.timestamp, head.model_id
@@ -151,6 +159,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
 
     def _metadata(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._merge_metadata(wire.SdkResponseMetadata(event.id, event.timestamp, event.model_id))
+        # Without an id the announcement waits for one, or for the first content.
         if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
@@ -163,6 +172,8 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
     def _start_step(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """Content follows, whether there is an id or not."""
         if self._phase is _SdkPhase.WAITING:
+            # A dump has the warnings of the model in each step.
+            # capture: dump-of-a-stream
             self._extra.warnings = _later(self._extra.warnings, event.warnings)
             self._announce(out)
 
@@ -186,6 +197,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         reason, raw = parse_finish_reason(event)
         self._reason = self._reason or reason
         self._raw_reason = self._raw_reason or raw
+        # `totalUsage` sums all steps, so it counts only where the step had no usage of its own.
         usage = event.usage or (None if self._usage else event.total_usage)
         self._usage = merged(parse_usage(usage), self._usage)
         ending = self._ending
@@ -196,6 +208,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
     def _end(self, out: list[Part]) -> None:
         failed = self._phase is _SdkPhase.FAILED
         reason: FinishReason | None = "error" if failed else self._reason
+        # Ends that were held back for a whole call; after an error the guard ends what is open.
         if not failed:
             self._calls.close(out)
         if reason is None:  # a step has no reason of its own, and a message may end without one
@@ -203,6 +216,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
             if self._phase is not _SdkPhase.STEPPED:
                 detail = f"no finish reason came: {reason} is assumed"
                 self._findings.note("finish-inferred", detail)
+        # Only a change is told: the model was announced with the response.
         changed = self._head.model_id != self._announced.model_id
         finish = Finish(
             reason,
@@ -256,6 +270,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         self._calls.complete(event, out, invalid="bad-arguments")
 
     def _result(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        # `result` in model parts, `output` in chunks and dumps.
         value = event.result if isinstance(event.result, Raw) else event.output
         result = on_one_line(value) if isinstance(value, Raw) else _NULL
         out += self._calls.result(event, result, is_error=bool(event.is_error))
@@ -304,6 +319,8 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         type = event.type or ""
         if self._phase is _SdkPhase.WAITING:
             self._announce(out)
+        # Front ends drop the step's content at this chunk and read it again.
+        # capture: reset-step
         if type == "reset-step":
             # What was emitted is never taken back.
             self._findings.note("not-carried", "reset-step: earlier content of the step is kept")
@@ -311,6 +328,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
             self._reasonings.close(out)
             self._calls.fail_open(out)
         elif type == "tool-output-denied":
+            # The user refused an approval: no output follows.
             self._calls.deny(event)
         out.append(
             Opaque(NAME, type, on_one_line(Raw(frame.data.decode("utf-8", "replace").encode())))
@@ -325,6 +343,7 @@ def _later(first: Json, second: Json) -> Json:
     return copy_unless_null(second) if is_present(second) else first
 
 
+# `start-step` follows `start` in a UI message; a dump has both; a model has only `stream-start`.
 _FIRST_EVENTS = frozenset({"stream-start", "start", "start-step"})
 """Events that only start a response."""
 
@@ -340,28 +359,33 @@ _OPAQUE_EVENTS = frozenset(
 """Events that are kept as opaque parts, like all whose type begins with `data-`."""
 
 EVENTS: dict[str, Callable[[SdkDecoder, wire.SdkEvent, list[Part]], None]] = {
+    # Text and reasoning: the same types in both streams
     "text-delta": SdkDecoder._text,
     "text-start": SdkDecoder._text,
     "text-end": SdkDecoder._text,
     "reasoning-start": SdkDecoder._reasoning,
     "reasoning-delta": SdkDecoder._reasoning,
     "reasoning-end": SdkDecoder._reasoning,
+    # Calls: a model ends with `tool-call` what a chunk calls `tool-input-available`
     "tool-input-start": SdkDecoder._input_start,
     "tool-input-delta": SdkDecoder._input_delta,
     "tool-input-end": SdkDecoder._input_end,
     "tool-call": SdkDecoder._call,
     "tool-input-available": SdkDecoder._call,
     "tool-input-error": SdkDecoder._input_error,
+    # Results: of a model, a dump, and chunks
     "tool-result": SdkDecoder._result,
     "tool-error": SdkDecoder._output_error,
     "tool-output-available": SdkDecoder._result,
     "tool-output-error": SdkDecoder._output_error,
     "tool-approval-request": SdkDecoder._approval,
+    # Sources and files
     "source": SdkDecoder._source,
     "source-url": SdkDecoder._source,
     "source-document": SdkDecoder._source,
     "file": SdkDecoder._file,
     "reasoning-file": SdkDecoder._file,
+    # The response, its steps and its end
     "stream-start": SdkDecoder._stream_start,
     "response-metadata": SdkDecoder._metadata,
     "start": SdkDecoder._start,

@@ -13,6 +13,7 @@ from weft.dialects.base import Dialect
 from weft.parts import Json
 from weft.sse import DONE, Frame
 
+# A stream of these types alone is not recognised, except by `errorText`, which is unique.
 _OWN_TYPES = frozenset(EVENTS) - {"error", "finish", "abort", "raw", "file", "source"}
 """Types that show the dialect. Streams of other dialects have the rest as well."""
 
@@ -41,6 +42,7 @@ def _speaks(frame: Frame) -> bool:
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     """Whether a response begins: each step of a UI message is one, and so is a model's stream."""
     type = _probe(frame).type
+    # A message is one stream of several model calls, and each call is a response.
     if type in ("start", "start-step"):
         return any(_probe(one).type == "finish-step" for one in before)
     return type == "stream-start"

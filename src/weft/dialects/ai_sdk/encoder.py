@@ -59,12 +59,15 @@ from weft.sse import DONE, Event
 _json = msgspec.json.Encoder().encode
 _START_STEP = Event("", b'{"type":"start-step"}')
 _FINISH_STEP = Event("", b'{"type":"finish-step"}')
+# Front ends read on without it, but the SDK's own servers end every stream so.
 _DONE = Event("", DONE)
 _NO_ORIGIN = "weft"
 """The provider of a signature whose origin is unknown."""
 
 _UNKNOWN_CALL = "the reader does not know its call"
 
+# Measured with front ends of 5.0, 6.0 and 7.0: a chunk of an unknown type puts the chat into the
+# state `error`.
 _MIN_VERSIONS = {
     "custom": 7,
     "reset-step": 7,
@@ -86,6 +89,8 @@ class _SdkWrittenCall:
     __slots__ = ("dynamic", "provider_executed")
 
     def __init__(self, *, provider_executed: bool, dynamic: bool) -> None:
+        # None is left out of the chunk. On every chunk of the call the same: a `dynamic` that
+        # differs makes two tool parts with one id.
         self.provider_executed = provider_executed or None
         self.dynamic = dynamic or None
 
@@ -112,6 +117,7 @@ class UiEncoder:
         """Whether the response came from this dialect, so that its extras can be written."""
         earlier = context.request.messages if context.request else ()
         is_continued = bool(earlier) and earlier[-1].role == "assistant"
+        # A request that ends with the assistant brings tool outputs or approvals for its message.
         self._continued = earlier[-1] if is_continued else None
         """The assistant's message that the response continues."""
         self._source_dialect: str | None = None
@@ -123,6 +129,7 @@ class UiEncoder:
         self._client_called = False
         """Whether a call for the client was written."""
         self._free_text_calls: set[str] = set()
+        # By kind as well: a text and a reasoning may have the same id.
         self._heads: dict[tuple[type[Part], str], bytes] = {}
         """The JSON of a delta chunk up to its value."""
 
@@ -141,6 +148,7 @@ class UiEncoder:
         """Nothing to adjust: every chunk has only what its part has."""
 
     def keepalive(self) -> Event | None:
+        # `Dialect.idle` is sent instead: front ends skip comments, and have no chunk for a ping.
         return None
 
     def _not_carried(self, what: str, which: str, why: str) -> None:
@@ -169,6 +177,7 @@ class UiEncoder:
     def _finish(self, part: Finish, out: list[Event]) -> None:
         error = self._error
         if error is not None and error.kind == "cancelled":
+            # Some releases of versions 5 and 6 reject the key `reason`.
             message = error.message or None if self._ui >= 7 else None
             out += _chunk(SdkEvent("abort", reason=message)), _DONE
             return
@@ -183,6 +192,7 @@ class UiEncoder:
             reason = "tool-calls" if self._client_called else "stop"
         finish = SdkEvent("finish", finish_reason=reason)
         usage = merged(self._usage, part.usage)
+        # The only place for usage is the metadata of the message, which is the application's own.
         if self._writes_usage:
             finish.message_metadata = render_message_metadata(part.model or self._model, usage)
         else:
@@ -206,6 +216,7 @@ class UiEncoder:
         out.append(_chunk(SdkEvent("reasoning-start", part.id, provider_metadata=metadata)))
 
     def _delta(self, part: TextDelta | ReasoningDelta, out: list[Event]) -> None:
+        # The hot path: only the delta is encoded.
         out.append(Event("", b"%b%b}" % (self._heads[part.__class__, part.id], _json(part.delta))))
 
     def _text_end(self, part: TextEnd, out: list[Event]) -> None:
@@ -227,6 +238,7 @@ class UiEncoder:
     ) -> Json:
         """Signatures under the name of their origin: the front end returns them unchanged."""
         metadata = self._extra(extra).provider_metadata
+        # Metadata of the same dialect holds the signature already, under the provider's own name.
         if metadata is not UNSET or proof == proof.__class__():
             return metadata
         whose = origin or self._context.origin or self._source_dialect or _NO_ORIGIN
@@ -253,6 +265,8 @@ class UiEncoder:
         """Front ends have no type for a provider's tool that nobody declared: it is `dynamic`."""
         if not self._is_native:
             request = self._context.request
+            # Declared tools have a typed part in the front end, `tool-<name>`; all others are
+            # `dynamic-tool`.
             declared = [tool.name for tool in request.tools] if request is not None else []
             dynamic = part.provider_executed and part.name not in declared
         call = _SdkWrittenCall(provider_executed=part.provider_executed, dynamic=dynamic)
@@ -273,6 +287,7 @@ class UiEncoder:
             self._not_carried(part.type, part.id, "it has no name")
             return
         call = self._calls.get(part.id) or self._announce(part, part.dynamic)
+        # An error instead of a call: front ends would run the tool on `tool-input-available`.
         if part.invalid is not None:
             out.append(_chunk(self._input_error(part, call)))
             return
@@ -286,6 +301,7 @@ class UiEncoder:
 
     def _input_error(self, part: ToolCall, call: _SdkWrittenCall) -> SdkEvent:
         error = call.event("tool-input-error", part.id, part.name)
+        # As text: it is not JSON, or is not complete.
         error.input = json_string(part.params)
         error.error_text = self._extra(part.extra).error_text
         error.error_text = error.error_text or _INVALID_CALLS[part.invalid or "bad-arguments"]
@@ -295,8 +311,10 @@ class UiEncoder:
         call = self._calls.get(part.id)
         if call is None and self._continued is not None:
             earlier = [one.id for one in self._continued.content if isinstance(one, CallContent)]
+            # The call stands in the message that is continued, so the front end knows it.
             if part.id in earlier:
                 call = _SdkWrittenCall(provider_executed=part.provider_executed, dynamic=False)
+        # A front end fails at the output of a call that it does not have.
         if call is None:
             self._not_carried(part.type, part.id, _UNKNOWN_CALL)
             return
@@ -308,7 +326,7 @@ class UiEncoder:
             out.append(_chunk(error))
         else:
             available = call.event("tool-output-available", part.id)
-            available.output = on_one_line(part.result)
+            available.output = on_one_line(part.result)  # required, also if it is null
             available.preliminary = part.preliminary or None
             out.append(_chunk(available))
 
@@ -331,6 +349,7 @@ class UiEncoder:
         if part.kind == "document":
             document = SdkEvent("source-document", source_id=part.id)
             document.media_type = extra.media_type or UNKNOWN_MEDIA_TYPE
+            # Required here, unlike the title of a URL.
             document.title = part.title or extra.filename or part.file_id or part.id
             document.filename = extra.filename or None
             out.append(_chunk(document))
@@ -355,6 +374,8 @@ class UiEncoder:
         if self._is_native and part.origin == NAME and self._ui >= _MIN_VERSIONS.get(part.kind, 5):
             out.append(Event("", bytes(on_one_line(part.raw))))
         elif part.origin != NAME and self._ui >= 7:
+            # The SDK requires `provider.type` as the kind of a custom part, and metadata by
+            # provider.
             held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(on_one_line(part.raw)))
             kind = f"{part.origin}.{part.kind}"
             out.append(_chunk(SdkEvent("custom", kind=kind, provider_metadata=Raw(held))))

@@ -24,18 +24,23 @@ FINISH_REASONS: dict[str, FinishReason] = {
 }
 """The finish reasons of the wire, which are the canonical ones. Any other is `other`."""
 
+# The SDK's provider maps the pause of a server tool to `stop`; only the raw word still says that
+# the turn has to be sent back.
 PAUSE_REASONS = frozenset({"pause_turn"})
 """Providers' own reasons that mean a pause, although the unified reason is `stop`."""
 
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
+# A serialised JavaScript Date: always UTC, and the fraction of the second is left out.
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
+# RFC 2397: the media type may have parameters before `;base64`.
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 
 
 def parse_finish_reason(event: wire.SdkEvent) -> tuple[FinishReason | None, str | None]:
     """Returns the reason, None if the event has none, and the provider's own word for it."""
     reason = event.finish_reason
+    # A string in version 2 of the specification and in chunks; an object since version 3.
     if not isinstance(reason, wire.SdkFinishReason):  # capture: dump-of-a-stream
         reason = wire.SdkFinishReason(reason, event.raw_finish_reason or reason)
     if reason.unified is None:
@@ -50,6 +55,8 @@ def parse_usage(usage: wire.SdkUsage | None) -> Usage | None:
     """Returns the usage of any version; None for usage without any number."""
     if usage is None:
         return None
+    # Plain numbers in version 2, objects with a `total` since version 3, and details beside the
+    # numbers in a dump. `total` includes cached tokens, as the canonical count does.
     # capture: usage-with-details, dump-of-a-stream
     input, output = _counts(usage.input_tokens), _counts(usage.output_tokens)
     input_details = usage.input_token_details or wire.SdkTokenCounts()
@@ -79,6 +86,7 @@ def _first(*counts: int | None) -> int | None:
 
 def render_message_metadata(model: str | None, usage: Usage | None) -> Raw:
     """Returns model and usage as a front end may show them."""
+    # Flat numbers, as version 5 of the SDK has them: the simplest form for a page to show.
     rendered = wire.SdkMessageMetadata(model or None)
     if usage is not None:
         counts = wire.SdkUsage(
@@ -94,12 +102,14 @@ def render_message_metadata(model: str | None, usage: Usage | None) -> Raw:
 
 def parse_error(event: wire.SdkEvent) -> ErrorPart:
     """Returns an error of any shape. A serialised exception may hold nothing at all."""
+    # Chunks have a text, model parts any value.
     if event.error_text is not None:
         return ErrorPart("upstream", event.error_text or "unknown error")
     error = parse_or_default(event.error, wire.SdkError)
     cause = error
     if is_present(error.error) and not error.message:  # capture: error-inside-an-error
         cause = parse_or_default(error.error, wire.SdkError)
+    # Vendors have a `code`, a `type` or both; an exception has only the name of its class.
     code = cause.type if cause.code is None else cause.code
     return ErrorPart(
         "upstream",
@@ -135,6 +145,7 @@ def parse_file(event: wire.SdkEvent) -> wire.SdkFile:
     # capture: file-as-an-object
     data = parse_string(event.data) or content.data or file.base64 or file.base64_data
     if not (data or url):
+        # JSON.stringify writes a Uint8Array as an object with an entry for each byte.
         plain = parse_byte_map(event.data)  # capture: file-as-a-serialised-array
         data = base64.b64encode(plain).decode() if plain else None
     media_type = event.media_type or file.media_type
@@ -147,6 +158,7 @@ def parse_file(event: wire.SdkEvent) -> wire.SdkFile:
 
 def file_url(media_type: str, data: str | None, reference: str | None) -> str | None:
     """Returns a URL that a front end can load; None for an id that only its origin knows."""
+    # Front ends show a file by its URL, whatever it holds, so bytes become a data URL.
     if data is not None:
         return f"data:{media_type};base64,{data}"
     return reference if reference is not None and ":" in reference else None

@@ -26,6 +26,7 @@ from weft.dialects.validation.untyped import FramingDetector, count, fields, par
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
+# `unknown` was folded into `other` with version 3 of the specification.
 _WORDS = frozenset({"stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"})
 
 
@@ -78,12 +79,15 @@ class UiMessageValidator:
             self._report("event-object", f"{quoted}; expected a JSON object with a type")
             return
         form = form_of(type, fields(event))
+        # The first event that only one form has decides. A dump shows late, by single keys.
         if self._form is StreamForm.UNKNOWN or form is StreamForm.DUMP:
             self._form = form
         if self._form is StreamForm.DUMP:
+            # Nothing else is checked: a dump is for developers, no reader expects it.
             detail = f"{type[:40]} as streamText().stream has it; expected one of the wires"
             self._report_once("dump", None, detail)
             return
+        # Order first, so that an event in a wrong place is reported before its keys are.
         self._check_order(type)
         self._check_keys(type, fields(event))
         check = _EVENTS.get(type)
@@ -121,14 +125,17 @@ class UiMessageValidator:
         if missing:
             detail = f"{type} without a usable {', '.join(missing)}; expected it"
             self._report("required-key", detail)
+        # Front ends reject a chunk with null for an optional key: Python's None must be left out.
         empty = [key for key in null_keys(event) if key not in shape.required]
         if is_ui and empty:
             detail = f"{type} with {', '.join(empty)[:80]} null; expected it to be left out"
             self._report_once("null-key", (type, tuple(empty)), detail)
         unknown = unknown_keys(shape, event)
+        # Releases up to 5.0.180, 6.0.200 and 7.0.0 reject unknown keys; later ones let them pass.
         if is_ui and unknown:
             detail = f"{type} with {', '.join(unknown)[:80]}; expected only keys of its type"
             self._report_once("unknown-key", (type, tuple(unknown)), detail)
+        # Version 6 is what the encoder writes unless told otherwise.
         if is_ui and type in SINCE_VERSION_7:
             self._report_once("newer-chunk", type, f"{type}; expected only what version 6 knows")
 
@@ -137,6 +144,7 @@ class UiMessageValidator:
     def _check_order(self, type: str) -> None:
         if not self._first:
             self._first = type
+            # A capture is cut at each step: one that starts so continues a message.
             self._calls.continued = type == "start-step"
         expected = _FIRST_EVENTS.get(self._form, (self._first,))
         if self._first not in expected:
@@ -152,6 +160,7 @@ class UiMessageValidator:
             detail = f"{type[:40]} after an error or an abort; expected the end"
             self._report_once("after-error", None, detail)
         elif phase is _SdkStreamPhase.STEPPED:
+            # The message goes on, with another step or with its finish.
             self._phase = _SdkStreamPhase.OPEN
 
     def _start(self, type: str, event: JsonObject) -> None:
@@ -177,6 +186,7 @@ class UiMessageValidator:
             self._phase = _SdkStreamPhase.STEPPED
 
     def _close(self, before: str) -> None:
+        # The error reported what was open already.
         if self._phase is not _SdkStreamPhase.FAILED:
             self._items.close(before)
             self._calls.close(before)
@@ -200,9 +210,11 @@ class UiMessageValidator:
             self._report("usage-total", exceeded)
 
     def _reason(self, reason: JsonValue) -> None:
+        # Optional in chunks: clients up to 5.0.60 reject the key.
         if reason is None and self._form is not StreamForm.MODEL:
             return
         word = fields(reason).get("unified") if self._form is StreamForm.MODEL else reason
+        # Version 2 of the specification has a string, later ones an object.
         if self._form is StreamForm.MODEL and isinstance(reason, str):
             word = reason
         if text(word) not in _WORDS:
@@ -211,6 +223,7 @@ class UiMessageValidator:
 
     def _error(self, type: str, event: JsonObject) -> None:
         """Readers of a UI message stream stop there; a model may go on after an error."""
+        # Items that are open at this point stay `streaming` in the front end for ever.
         if self._form is StreamForm.UI and self._phase is not _SdkStreamPhase.DONE:
             self._items.close(type)
             self._calls.cut(type)
@@ -223,6 +236,7 @@ class UiMessageValidator:
         self._items.feed(item, verb, text(event.get("id")))
 
     def _input(self, type: str, event: JsonObject) -> None:
+        # The same events with other keys in the two forms.
         key, piece = "toolCallId", "inputTextDelta"
         if self._form is StreamForm.MODEL:
             key, piece = "id", "delta"
@@ -247,6 +261,8 @@ class UiMessageValidator:
         elif not written and isinstance(input, str) and _is_json(input, of=(dict, list)):
             self._report("call-input-form", f"{what}; expected the value itself")
         if call is not None and differs(call, input, written=written):
+            # Providers may complete the input of their own tools; for a client tool it is a
+            # contradiction.
             executed = event.get("providerExecuted") is True
             rule = "call-input-rewritten" if executed else "call-input-differs"
             joined = shown("".join(call.pieces))

@@ -38,11 +38,12 @@ class SdkTokenCounts(msgspec.Struct, rename="camel"):
 class SdkUsage(msgspec.Struct, rename="camel", omit_defaults=True):
     """Usage of any version: plain numbers, or numbers by kind."""
 
-    input_tokens: int | SdkTokenCounts | None = None
+    input_tokens: int | SdkTokenCounts | None = None  # a number before version 3
     output_tokens: int | SdkTokenCounts | None = None
     total_tokens: int | None = None
     reasoning_tokens: int | None = None
     cached_input_tokens: int | None = None
+    # Only in dumps of streamText
     input_token_details: SdkTokenCounts | None = None
     output_token_details: SdkTokenCounts | None = None
     raw: Json = UNSET
@@ -83,7 +84,7 @@ class SdkEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     id: str | None = None
     delta: str | None = None
     text: str | None = None
-    kind: str | None = None
+    kind: str | None = None  # of a `custom` part
     # The message
     message_id: str | None = None
     finish_reason: str | SdkFinishReason | None = None
@@ -111,7 +112,7 @@ class SdkEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     result: Json = UNSET
     is_error: bool | None = None
     invalid: bool | None = None
-    tool_call: SdkCallReference | None = None
+    tool_call: SdkCallReference | None = None  # in place of toolCallId, in dumps
     source_type: str | None = None
     data: Json = UNSET
     file: Json = UNSET
@@ -151,6 +152,7 @@ class SdkProviderMetadata(msgspec.Struct, rename="camel", omit_defaults=True):
     """The fields of one provider's metadata that canonical parts have: reasoning state, which the
     provider wants back, and the id that it gave the item."""
 
+    # The keys under which the SDK's providers keep it.
     signature: str | None = None
     thought_signature: str | None = None
     redacted_data: str | None = None
@@ -195,6 +197,7 @@ def read(data: bytes) -> SdkEvent:
 
 def delta_text(event: SdkEvent) -> str:
     """Returns the text of a delta, whatever its key."""
+    # Model parts and texts, the arguments of a chunk, a dump.
     for text in (event.delta, event.input_text_delta, event.text):  # capture: dump-of-a-stream
         if text is not None:
             return text
@@ -260,6 +263,7 @@ def copy_unless_null(raw: Json) -> Json:
 def on_one_line(raw: Raw) -> Raw:
     """Returns the same JSON without line ends, which would end the data of an event. They stand
     only between tokens: inside a string they are escaped."""
+    # Replaced instead of reformatted: the other bytes stay as the upstream wrote them.
     return Raw(bytes(raw).replace(b"\n", b" ").replace(b"\r", b" "))
 
 

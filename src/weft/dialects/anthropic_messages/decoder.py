@@ -16,7 +16,11 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, BlockDecoder
-from weft.dialects.anthropic_messages.decoding.state import BlockState, ToolUseState
+from weft.dialects.anthropic_messages.decoding.state import (
+    BlockState,
+    RepeatedToolUseState,
+    ToolUseState,
+)
 from weft.dialects.anthropic_messages.mapping import (
     finish_reason,
     merge_usage,
@@ -27,6 +31,7 @@ from weft.dialects.anthropic_messages.mapping import (
 from weft.dialects.anthropic_messages.wire import NAME, copy_present, pack_extra
 from weft.dialects.frames import EventDecoder, is_present
 from weft.findings import Findings
+from weft.partial_json import is_json
 from weft.parts import ErrorPart, Finish, Json, Part, ResponseMetadata
 from weft.sse import Frame
 
@@ -55,6 +60,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         self._state = _DecoderState.WAITING
         self._id = ""
         self._model: str | None = None
+        # Both are keyed by index, the only name that a block has on the wire. A dict, not a list:
+        # compatible servers skip indexes and use them twice.
         self._blocks: dict[int, BlockState] = {}
         """The last block that started at each index."""
         self._open: dict[int, BlockState] = {}
@@ -66,6 +73,9 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     def finish(self) -> list[Part]:
         """Returns the finish, unless there was no stop reason: the guard then ends the message."""
         out: list[Part] = []
+        # Compatible servers close the connection after the stop reason, without `message_stop`:
+        # nothing is missing then. Without a stop reason the stream was cut, and the guard says so;
+        # the official client returns such a message as if it were complete.
         # capture: no-message-stop
         if self._state is _DecoderState.FAILED or (
             self._state is _DecoderState.READING and self._stop.stop_reason is not None
@@ -80,6 +90,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     @property
     def holding(self) -> bool:
         """The stop reason is held until the end. A body is held for good: it is not an event."""
+        # Asked after each frame: passthrough forwards a frame when nothing of it is held back.
         if self._state is not _DecoderState.READING:
             return self._state in (_DecoderState.FAILED, _DecoderState.BODY)
         return (
@@ -91,8 +102,11 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     # Frames
 
     def _handle(self, event: wire.MessagesEvent, frame: Frame, out: list[Part]) -> None:
+        # The handler of nearly every event is found by two lookups; all the oddities come after it.
         type = event.type
         if not type:
+            # The official client goes by the `event:` line and skips an event without one; other
+            # clients go by `data.type`. Either is enough here.
             type = frame.event  # capture: no-event-lines
             if event.error is None and type in EVENTS:
                 self._note_missing("type", "only the event: line tells it")
@@ -103,6 +117,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message" and self._state is _DecoderState.WAITING:
+            # One JSON body: the request was not streamed, or the server ignored `stream`.
             # capture: body
             message = self._salvage.item(Raw(frame.data), wire.ResponseMessage)
             self._message_start(wire.MessagesEvent(message=message), out)
@@ -112,13 +127,18 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             detail = "a whole message inside a stream: ignored"
             self._findings.once("message-ignored", "", detail)
         elif type == "error" or (handler is None and event.error is not None):
+            # The API reference sends errors after the headers as an `error` event, under status
+            # 200. Proxies also send the bare body of an HTTP error, which need not have a type.
             # capture: error-body, error-inside-text
             self._fail(parse_error(event), out)
         elif handler is None:
+            # API reference, "Streaming messages": new event types may be added at any time.
             # capture: unknown-block-and-event
             self._note_unknown(type or frame.data.decode("utf-8", "replace"), type)
         elif self._state is _DecoderState.WAITING:
             if type not in ("message_start", "ping"):
+                # The official client raises on any event before `message_start`. What follows can
+                # be read without it, so only the id and the model are missing.
                 # capture: no-message-start
                 self._findings.note("metadata-missing", f"{type} came before message_start")
                 self._announce(wire.ResponseMessage(), out)
@@ -137,6 +157,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         self._id = self._block_decoder.message_id = message.id or self._context.ids.mint("msg")
         self._state = _DecoderState.READING
         self._model = message.model
+        # It has the input tokens; its `output_tokens` is a small placeholder, which the
+        # `message_delta` overwrites.
         self._usage = message.usage
         usage = parse_usage(message.usage)
         out.append(ResponseMetadata(self._id, message.model, dialect=NAME, usage=usage))
@@ -154,6 +176,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             if message.usage is None or message.content is None:
                 self._note_missing("message.usage or content", "strict clients fail without them")
             self._announce(message, out)
+            # Programmatic tool calling: calls that the model's code made stand in the first event,
+            # complete with their input.
             # capture: call-made-by-code-in-the-first-event
             for index, raw in enumerate(message.content or ()):
                 self._start_block(index, raw, out)
@@ -168,9 +192,12 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
                 )
             )
         elif message.id in (None, self._id):
+            # The same id is the same message; the official client ignores the repetition too.
             # capture: message-start-twice
             self._findings.once("metadata-repeated", "", "message_start again: dropped")
         elif self._state is _DecoderState.READING:
+            # Another id is another message. The official client would merge the content of both
+            # into one.
             # capture: another-message-spliced-in
             detail = f"message {message.id!r} started before {self._id!r} ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
@@ -179,14 +206,17 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     def _message_delta(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         if event.delta is not None:
             if event.delta.stop_reason is None and self._stop.stop_reason is not None:
+                # The official client overwrites the reason with null.
                 # capture: stop-reason-erased
                 detail = f"no stop reason after {self._stop.stop_reason!r}, which is kept"
                 self._findings.once("finish-repeated", "", detail)
             self._merge_stop(event.delta)
+        # API reference: all blocks are stopped before the event with the stop reason.
         if self._stop.stop_reason is not None:
             for index in self._open:
                 self._note_open(index)
         if event.usage is None:
+            # The official client reads `usage.output_tokens` without a check, and raises.
             # capture: no-usage-at-the-end
             self._note_missing("usage", "strict clients fail on a message_delta without it")
         if is_present(event.context_management):
@@ -216,16 +246,19 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         if not failed:
             # A call that was not stopped is completed only if the stop reason says that calls were
             # made and its arguments are complete; otherwise the guard marks it as invalid.
+            # Converters forget the stop of a block when the next one starts, or at the end.
             # capture: thinking-left-open, call-left-open, call-left-open-and-cut
+            # capture: call-repeated-and-cut
             called = finish_reason(stop.stop_reason) == "tool-calls"
             for index, block in list(self._open.items()):
-                if block.__class__ is not ToolUseState or (
-                    called and self._block_decoder.is_complete(block)
-                ):
+                if not isinstance(block, ToolUseState) or (called and is_json(block.arguments)):
                     self._note_open(index)
                     self._stop_block(index, out)
+                elif isinstance(block, RepeatedToolUseState):
+                    self._block_decoder.release(block, out)
             self._block_decoder.finish()
             if stop.stop_reason is None:
+                # `message_stop` says that the end was meant, so this is not a truncated stream.
                 # capture: no-stop-reason
                 self._findings.note("finish-inferred", "no stop reason: stop is assumed")
         extra = wire.MessagesFinishExtra(
@@ -235,7 +268,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             "error" if failed else finish_reason(stop.stop_reason),
             raw_reason=stop.stop_reason,
             usage=parse_usage(self._usage),
-            model=self._block_decoder.model or self._model,
+            model=self._block_decoder.model or self._model,  # a fallback may have renamed it
             stop_sequence=stop.stop_sequence,
             extra=pack_extra(extra),
         )
@@ -252,6 +285,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._state is _DecoderState.WAITING:
             self._announce(wire.ResponseMessage(), out)
+        # A second error adds nothing: the first one ended the content.
         if self._state is _DecoderState.READING:
             self._state = _DecoderState.FAILED
             out.append(error)
@@ -269,6 +303,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             index = max(self._blocks, default=-1) + 1
         if self._stop.stop_reason is not None:
             self._findings.once("finish-late-content", "", "content after the stop reason")
+        # The same block announced twice is one block. Another one under the index of an open block
+        # ends that block: two of them could not be told apart by their deltas.
         open_block = self._open.get(index)
         if open_block is not None:
             block = self._salvage.item(raw, wire.ContentBlock)
@@ -277,14 +313,19 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
                 return
             self._stop_block(index, out)
         if index in self._blocks:
+            # The official client appends blocks by arrival and reads them by index, so that all
+            # deltas of these would land in the first one.
             # capture: index-zero-for-every-block
             detail = f"another block started with index {index}"
             self._findings.note("call-index-reused", detail)
         elif index != len(self._blocks):
+            # The official client raises IndexError at the first delta of such a block.
             # capture: index-gap
             detail = f"block {index} started where {len(self._blocks)} was the next index"
             self._findings.note("block-index-gap", detail)
         if self._open:
+            # The API writes one block at a time; converters of Chat Completions interleave parallel
+            # calls. Their indexes keep them apart, for the official client too.
             # capture: blocks-interleaved
             detail = f"block {index} started while block {next(reversed(self._open))} was open"
             self._findings.once("block-interleaved", "", detail)
@@ -325,12 +366,15 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
                 return self._open[next(reversed(self._open))]
             index = max(self._blocks, default=-1) + 1
         if index in self._blocks:
+            # Late text is content that nobody has seen. Late arguments would change a call that was
+            # emitted as complete, and a late signature has nothing left to sign.
             # capture: delta-after-the-stop
             detail = f"{type} for block {index}, which was stopped before"
             self._findings.once("delta-late", f"block {index}", detail)
             if type not in _TEXT_DELTAS:
                 return None
         else:
+            # The delta says which type of block it needs; a call then has no id and no name.
             # capture: deltas-without-a-start
             detail = f"{type} for block {index}, which was not started"
             self._findings.note("start-missing", detail)

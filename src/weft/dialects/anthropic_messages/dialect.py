@@ -10,7 +10,6 @@ from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
 from weft.dialects.anthropic_messages.errors import read_error, write_error
 from weft.dialects.anthropic_messages.http import HTTP
-from weft.dialects.anthropic_messages.mapping import ERROR_TYPES
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
 from weft.dialects.anthropic_messages.validator import MessagesValidator
@@ -30,6 +29,7 @@ _EVENT_TYPES = frozenset(
 """Event types that only this dialect has. Others have pings too."""
 
 
+# Detection and cutting look at every frame of a capture, so they decode only these few fields.
 class _PeekedError(msgspec.Struct):
     type: str | None = None
     code: Raw | UnsetType = UNSET
@@ -62,10 +62,11 @@ def _peek(frame: Frame) -> _PeekedEvent:
 def _speaks(frame: Frame) -> bool:
     event = _peek(frame)
     if event.type == "error":
-        # Other dialects have errors of these types too, but with a number or a code.
+        # `invalid_request_error` is a type of the OpenAI dialects too: there the error has a
+        # `code`, and a Responses error event has a number.
         error = event.error or _PeekedError()
         plain = error.code is UNSET and event.sequence_number is UNSET
-        return plain and error.type in ERROR_TYPES
+        return plain and error.type in wire.ERROR_TYPES
     return event.type in _EVENT_TYPES or (event.type == "message" and event.role == "assistant")
 
 
@@ -74,6 +75,7 @@ def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     # capture: two-messages, message-start-twice
     if _peek(frame).type == "message":
         return any(map(_ends, before))
+    # Compared with all starts so far: a repeated `message_start` is no new message.
     started = _started_id(frame)
     known = set(map(_started_id, before)) - {None} if started is not None else set()
     return bool(known) and started not in known
@@ -92,11 +94,13 @@ def _with_model(frame: Frame, model: str) -> bytes:
     """Replaces the model in a `message_start` or a body: clients send thinking blocks back only if
     the message names the model that they requested.
     """
+    # Called for each frame that is passed on: all but the first are returned without parsing them.
     if frame.event not in ("", "message_start"):
         return frame.data
     try:
         fields = wire.read_fields(frame.data)
         if "message" in fields:
+            # Merged over the raw values, so that the other keys stay as the upstream wrote them.
             message = {**wire.read_fields(fields["message"]), "model": model}
             return msgspec.json.encode({**fields, "message": message})
     except (ValueError, RecursionError):

@@ -39,11 +39,10 @@ from weft.dialects.anthropic_messages.encoding.writers import (
 from weft.dialects.anthropic_messages.errors import type_of
 from weft.dialects.anthropic_messages.mapping import (
     DEFAULT_REFUSAL,
-    FINISH_REASONS,
     STOP_REASONS,
     render_usage,
 )
-from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.anthropic_messages.wire import FINISH_REASONS, NAME
 from weft.dialects.base import PassthroughHistory
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
@@ -71,6 +70,7 @@ from weft.parts import (
 )
 from weft.sse import Event
 
+# API reference, "Ping events": any number of them, anywhere between other events.
 _PING = Event("ping", b'{"type":"ping"}')
 
 
@@ -95,6 +95,8 @@ class MessagesEncoder:
         self._losses = MessagesLossReporter(context, findings)
         self._state = _EncoderState.WRITING
         self._writer = writer or MessagesEventWriter()
+        # A queue, because the API has one block open at a time, while parallel calls of Chat
+        # Completions interleave: later ones wait in the fold, which has their text already.
         self._queue: deque[BlockWriter] = deque()
         """The blocks that are announced and not closed; the first one is being written."""
         self._texts: dict[str, TextBlockWriter] = {}
@@ -113,6 +115,7 @@ class MessagesEncoder:
             if self._state is _EncoderState.WRITING:
                 _HANDLERS[part.__class__](self, part)
             elif part.__class__ in _CONTENT:
+                # Starts only: a lost item is one finding, not one for each delta.
                 self._losses.not_carried(part.type, "", "it came after an error")
             elif isinstance(part, Finish):
                 self._losses.usage_after_error(merged(self._usage, part.usage))
@@ -136,8 +139,10 @@ class MessagesEncoder:
         self._usage = part.usage
         message = wire.ResponseMessage(
             id=self._context.response_id or self._context.ids.mint("msg"),
+            # The name that the client requested: see `_with_model` of the dialect.
             model=self._context.model_name(part.model),
             content=[],
+            # Coding clients read the size of their context from here.
             usage=render_usage(part.usage, first=True),
         )
         self._writer.message_start(message)
@@ -151,6 +156,7 @@ class MessagesEncoder:
         extra = self._losses.extra(part.extra, wire.MessagesFinishExtra)
         stop_reason = self._stop_reason(part)
         details = extra.stop_details
+        # The API sends an object with every refusal; other dialects have none.
         if details is UNSET and stop_reason == "refusal" and not self._losses.same_dialect:
             details = DEFAULT_REFUSAL
         stop = wire.MessageDelta(stop_reason, part.stop_sequence, details, extra.container)
@@ -161,13 +167,15 @@ class MessagesEncoder:
     def _stop_reason(self, finish: Finish) -> str:
         """The response's own stop reason if it came from this dialect, else the nearest one."""
         reason, raw = finish.reason, finish.raw_reason or ""
+        # A client that is told to run tools and finds no call would loop or fail.
         if reason == "tool-calls" and not self._client_called:
             self._losses.not_carried("finish", reason, "no call of this response was written")
             return "end_turn"
         if self._losses.same_dialect and FINISH_REASONS.get(raw) == reason:
-            return raw
+            return raw  # such as pause_turn and compaction, which are both a pause
         if reason == "other":
             self._losses.not_carried("finish", reason, f"no stop reason for {raw or reason}")
+            # Calls that were written must be run, whatever the upstream called the end.
             return "tool_use" if self._client_called else "end_turn"
         if reason == "stop" and finish.stop_sequence is not None:
             return "stop_sequence"
@@ -185,8 +193,10 @@ class MessagesEncoder:
             if finish.reason != "length" or not block.truncated:
                 self._fail("api_error", why)
                 return
+            # Clients retry with a higher limit when they see `max_tokens`, and never run the call.
             # capture: tokens-run-out-inside-a-call
             block.unusable = None
+        # The queue stopped at the first unusable call; what came after it was waiting.
         if unusable:
             first = self._queue[0]
             if not first.delta_prefix:
@@ -197,6 +207,8 @@ class MessagesEncoder:
         self._fail(type_of(part), part.message)
 
     def _fail(self, type: str, message: str) -> None:
+        # The first block is being written: what came of it is with the client. No block is stopped
+        # and no `message_delta` written, which would make the message look complete.
         for block in list(self._queue)[1:]:
             if block.waiting or isinstance(block, WholeBlockWriter):
                 why = f"{block.id!r} was not written yet: lost"
@@ -210,6 +222,7 @@ class MessagesEncoder:
         self._queue.append(block)
         if self._queue[0] is block:
             block.open(self._writer, self._fold)
+            # A whole block, or a call that came complete, ended before it was announced.
             self._close_ended()
 
     def _delta(
@@ -218,6 +231,7 @@ class MessagesEncoder:
         if self._queue[0] is block:
             block.delta(self._writer, part.delta)
         else:
+            # Only counted. Copying the text here would hold it twice.
             block.waiting += len(part.delta)
 
     def _end(self, block: BlockWriter) -> None:
@@ -229,6 +243,7 @@ class MessagesEncoder:
         queue, writer = self._queue, self._writer
         while queue and queue[0].ended:
             block = queue[0]
+            # The finish decides. Blocks after it wait, because indexes have no gaps.
             if isinstance(block, ToolUseBlockWriter) and block.unusable is not None:
                 return
             queue.popleft()
@@ -250,6 +265,7 @@ class MessagesEncoder:
 
     def _text_delta(self, part: TextDelta) -> None:
         block = self._texts[part.id]
+        # The hot path. With a prefix the block was started, so it is the first of the queue.
         if block.delta_prefix:
             self._writer.delta(block, part.delta)
         else:
@@ -266,6 +282,7 @@ class MessagesEncoder:
         if citation is None:
             return
         block = self._texts.get(part.text_id or "")
+        # A citation belongs to an open text block: there is no event to add one later.
         if block is not None and not block.ended:
             block.citation(self._writer, citation)
         else:
@@ -280,7 +297,7 @@ class MessagesEncoder:
 
     def _reasoning_end(self, part: ReasoningEnd) -> None:
         block = self._thinking[part.id]
-        has_text = bool(block.delta_prefix or block.waiting)
+        has_text = bool(block.delta_prefix or block.waiting)  # started, or waiting to be
         block.signature, block.redacted = self._losses.signature(
             part, block.start, has_text=has_text
         )
@@ -294,6 +311,7 @@ class MessagesEncoder:
     def _params_start(self, part: ToolParamsStart) -> None:
         block = self._tool_use(part)
         if block is not None:
+            # Before the call, not inside it: one block is open at a time.
             self._whole_block(self._losses.call_signature(part))
             self._announce(block)
 
@@ -317,6 +335,7 @@ class MessagesEncoder:
 
     def _tool_call(self, part: ToolCall) -> None:
         if not part.name:
+            # The API refuses a tool_use block without a name when the client sends it back.
             self._losses.not_carried(part.type, part.id, "it has no name")
             return
         announced = part.id in self._tool_uses
@@ -334,6 +353,7 @@ class MessagesEncoder:
         if announced:
             self._end(block)
         else:
+            # Written when its turn comes: the fold has the params.
             block.waiting = len(part.params)
             block.ended = True
             self._announce(block)
@@ -384,6 +404,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     if response.error is not None:
         writer.error(wire.MessagesError(type_of(response.error), response.error.message))
         return writer.body
+    # The encoder reads the text of waiting blocks from a fold, so the parts are folded first.
     fold = Assembler()
     parts = response_to_parts(response)
     for part in parts:

@@ -23,6 +23,7 @@ from weft.dialects.error_classes import (
 )
 from weft.parts import ErrorPart, Json
 
+# API reference, "Errors". The types of the official SDK lack `request_too_large`, but it is sent.
 TYPES: dict[ErrorClass, str] = {
     "bad-request": "invalid_request_error",
     "context-too-long": "invalid_request_error",
@@ -37,10 +38,13 @@ TYPES: dict[ErrorClass, str] = {
     "cancelled": "api_error",
     "server": "api_error",
     "bad-upstream-answer": "api_error",
+    # Not authentication_error: a client would ask its user for another key, but the key that failed
+    # is the gateway's own.
     "upstream-auth": "api_error",
     "overloaded": "overloaded_error",
     "timeout": "timeout_error",
 }
+# 529 is this API's own. The official client retries it, as any status from 500 on.
 STATUSES: dict[ErrorClass, int] = {"overloaded": 529}
 """HTTP statuses that differ from the default of the class."""
 
@@ -58,6 +62,7 @@ def read_error(status: int | None, body: bytes, retry_after: str | None = None) 
     """Parses any error body; see `error_classes.parse_error_body`."""
     parsed = parse_error_body(body)
     error_code = _error_code(parsed.details)
+    # This API has no `code`: a body with one comes from an imitation, or from a proxy before it.
     code = parsed.code if parsed.type is None else parsed.type
     extra = ErrorPartExtra(
         param=parsed.param,

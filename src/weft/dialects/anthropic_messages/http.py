@@ -11,10 +11,12 @@ class _MessagesModel(msgspec.Struct):
     id: str
     display_name: str
     type: str = "model"
+    # API reference, "List models": the epoch stands for an unknown release date.
     created_at: str = "1970-01-01T00:00:00Z"
 
 
 def _page(models: list[object], names: list[str]) -> object:
+    # The listing is paged by ids; the gateway always answers with one page.
     first, last = (names[0], names[-1]) if names else (None, None)
     return {"data": models, "has_more": False, "first_id": first, "last_id": last}
 
@@ -25,9 +27,12 @@ HTTP = HttpApi(
     tails=("/v1", "/v1/messages"),
     key=("x-api-key", ""),
     prefixes=("/v1/messages",),
+    # API reference, "Versions": the header is required. Newer SDKs send a later version; this one
+    # is known to compatible servers as well.
     headers=((VERSION, "2023-06-01"),),
     version=VERSION,
     betas="anthropic-beta",
+    # Both vendors list their models under this path: the header tells whose client it is.
     known_by=("/v1/models", VERSION),
     models=ModelListing(lambda name: _MessagesModel(name, name), _page),
 )

@@ -4,26 +4,14 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.wire import copy_present
+from weft.dialects.anthropic_messages.wire import ERROR_TYPES, FINISH_REASONS, copy_present
 from weft.parts import ErrorPart, FinishReason, Usage
-
-FINISH_REASONS: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",  # capture: context-window-exceeded
-    "tool_use": "tool-calls",
-    "pause_turn": "pause",
-    "compaction": "pause",  # capture: compaction
-    "refusal": "content-filter",
-}
-"""Canonical finish reasons by stop reason. A stop reason that is not here is `other`."""
 
 STOP_REASONS: dict[FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool-calls": "tool_use",
-    "pause": "pause_turn",
+    "pause": "pause_turn",  # the client sends the turn back
     "content-filter": "refusal",
     "other": "end_turn",
 }
@@ -31,21 +19,6 @@ STOP_REASONS: dict[FinishReason, str] = {
 
 DEFAULT_REFUSAL = Raw(b'{"type":"refusal","category":null,"explanation":null}')
 """The `stop_details` of a refusal that came without any."""
-
-ERROR_TYPES: dict[str, tuple[int, bool]] = {
-    "invalid_request_error": (400, False),
-    "authentication_error": (401, False),
-    "billing_error": (402, False),
-    "permission_error": (403, False),
-    "not_found_error": (404, False),
-    "conflict_error": (409, True),
-    "request_too_large": (413, False),
-    "rate_limit_error": (429, True),
-    "api_error": (500, True),
-    "timeout_error": (504, True),
-    "overloaded_error": (529, True),
-}
-"""Error types, each with its HTTP status and whether a retry may help."""
 
 
 def finish_reason(stop_reason: str | None) -> FinishReason:
@@ -73,6 +46,8 @@ def merge_usage(
     """Counts are cumulative: the later value of each field wins, nothing is added up."""
     if first is None or second is None:
         return first or second
+    # Null and absent both leave the value of `message_start`: a `message_delta` usually has only
+    # `output_tokens`.
     fields = msgspec.structs.asdict(second)
     new = {key: value for key, value in fields.items() if value is not None and value is not UNSET}
     return msgspec.structs.replace(first, **new)
@@ -83,6 +58,7 @@ def parse_usage(usage: wire.MessagesUsage | None) -> Usage | None:
     if usage is None:
         return None
     details = usage.output_tokens_details
+    # API reference, "Usage": the total input is the sum of these three.
     counts = (
         usage.input_tokens,
         usage.cache_creation_input_tokens,
@@ -111,8 +87,11 @@ def render_usage(
     cache_read, cache_write = usage.cache_read_tokens, usage.cache_write_tokens
     uncached = 0 if first else None
     if usage.input_tokens is not None:
+        # Never negative, in case a dialect does not count cached tokens as input.
         uncached = max(0, usage.input_tokens - (cache_read or 0) - (cache_write or 0))
     output, thinking = usage.output_tokens or 0, usage.reasoning_tokens
+    # The API counts thinking tokens as output tokens. A host that counts them apart would make the
+    # detail larger than the total.
     known = thinking is not None and thinking <= output
     return msgspec.structs.replace(
         extra or wire.MessagesUsage(),

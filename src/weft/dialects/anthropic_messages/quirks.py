@@ -17,6 +17,7 @@ class MessagesQuirks(Quirks):
     the host would reject it.
     """
 
+    # Thinking
     adaptive: bool = True
     """Supports adaptive thinking with an effort. Older models need a budget."""
 
@@ -29,6 +30,7 @@ class MessagesQuirks(Quirks):
     unsigned_thinking: bool = False
     """Accepts thinking blocks without a signature, because it never signs any."""
 
+    # Options
     sampling: bool | None = None
     """Whether temperature, top_p and top_k of other dialects are sent. None: as the model accepts
     them (`requests/models.py`); the newest models answer them with HTTP 400."""
@@ -43,6 +45,7 @@ class MessagesQuirks(Quirks):
     most_tokens: _Count | None = None
     """The highest `max_tokens`. None: that of the model, if it is known."""
 
+    # API reference: names match `^[a-zA-Z0-9_-]{1,64}$`. Some hosts accept 128.
     name_limit: _Count = 64
     """The maximum length of a tool name."""
 

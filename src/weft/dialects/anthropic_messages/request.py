@@ -15,6 +15,7 @@ def continue_paused(request: bytes, response: bytes) -> bytes:
     """Returns the request that resumes a paused turn: the answer so far is its last message."""
     body = fields_of(Raw(request))
     messages = msgspec.json.decode(body["messages"], type=list[Raw])
+    # Raw blocks: the API continues the turn only if it gets its own blocks back unchanged.
     content = msgspec.json.decode(response, type=ResponseMessage).content
     body["messages"] = Raw(msgspec.json.encode([*messages, MessageParam("assistant", content)]))
     return msgspec.json.encode(body)

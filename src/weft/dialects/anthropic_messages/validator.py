@@ -1,4 +1,4 @@
-"""Checks a Messages stream against the rules in `validation/rules.py`.
+"""Checks a Messages stream against the rules in `rules.toml`.
 
 The message goes through named phases; `validation/state.py` checks its blocks. Rules about the
 whole message are checked at its end.
@@ -7,35 +7,15 @@ whole message are checked at its end.
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.anthropic_messages.validation.state import (
-    COMPLETE_REASONS,
-    TRUNCATED_REASONS,
-    ValidatedBlocks,
-)
+from weft.dialects.anthropic_messages.validation.state import ValidatedBlocks
+from weft.dialects.anthropic_messages.wire import ERROR_TYPES, FINISH_REASONS
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import FramingDetector, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
-_STOP_REASONS = (
-    TRUNCATED_REASONS | COMPLETE_REASONS | {"tool_use", "pause_turn", "compaction", "refusal"}
-)
-_ERROR_TYPES = frozenset(
-    {
-        "invalid_request_error",
-        "authentication_error",
-        "billing_error",
-        "permission_error",
-        "not_found_error",
-        "conflict_error",
-        "request_too_large",
-        "rate_limit_error",
-        "api_error",
-        "timeout_error",
-        "overloaded_error",
-    }
-)
+# The official client builds its message object from these: typed clients fail without them.
 _MESSAGE_FIELDS: dict[str, type] = {
     "id": str,
     "type": str,
@@ -64,6 +44,7 @@ class MessagesValidator:
         self._report = findings.broken
         self._report_once = Reporter(findings)
         self._framing = FramingDetector()
+        # Held until the framing is known: lines of JSON have no `event:`.
         self._first_unnamed: str | None = None
         """The first event without an `event:` line."""
         self._phase = _ValidatorPhase.BEFORE
@@ -75,6 +56,7 @@ class MessagesValidator:
         self._output_tokens: int | None = None
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
+        # A habit from Chat Completions. Without an `event:` line the official client skips it.
         if frame.data == DONE:
             self._report("done-frame", "[DONE]; expected message_stop to be the last event")
             return
@@ -92,6 +74,8 @@ class MessagesValidator:
         if self._first_unnamed is not None and self._framing.events:
             detail = f"{self._first_unnamed} has no event: line; expected one with its type"
             self._report_once("event-line", None, detail)
+        # The phase is checked before the event is: an event in a wrong place is still read, so that
+        # one defect is one finding and does not hide others.
         self._check_phase(type)
         check = _EVENTS.get(type)
         if check is not None:
@@ -113,6 +97,7 @@ class MessagesValidator:
 
     def _check_phase(self, type: str) -> None:
         phase = self._phase
+        # API reference, "Ping events": anywhere, even before message_start.
         if type == "ping":
             return
         if phase is _ValidatorPhase.FAILED:
@@ -124,6 +109,7 @@ class MessagesValidator:
         elif phase is _ValidatorPhase.BEFORE and type in _NEED_MESSAGE_START:
             detail = f"{type} before any message_start; expected message_start first"
             self._report("message-start-first", detail)
+            # Reported once: what follows is checked as if the message had started.
             self._phase = _ValidatorPhase.CONTENT
         elif phase is _ValidatorPhase.CLOSED and type.startswith("content_block"):
             detail = f"{type[:40]} after the stop reason; expected message_stop"
@@ -153,11 +139,12 @@ class MessagesValidator:
                 self._report("message-start-shape", detail)
         self._check_usage(usage, "message_start")
         content, reason = elements(message.get("content")), message.get("stop_reason")
+        # The API itself fills it if code made calls, so the rule is only a note.
         self._blocks.prefilled(content)
         if content:
             detail = f"message_start with {len(content)} blocks in content; expected []"
             self._report("message-start-filled", detail)
-            self._stop_count += reason is not None
+            self._stop_count += reason is not None  # a whole message needs no message_delta
             self._stop_reason, self._stop_sequence = reason, message.get("stop_sequence")
         elif reason is not None:
             detail = f"message_start with stop_reason {shown(reason)}; expected null"
@@ -188,6 +175,7 @@ class MessagesValidator:
         thinking = count(details.get("thinking_tokens"))
         if output is None:
             return
+        # Counts are cumulative, so that a later one cannot be lower.
         if self._output_tokens is not None and output < self._output_tokens:
             detail = f"{event} has {output} output tokens after {self._output_tokens}"
             self._report("usage-shrinks", f"{detail}; expected no fewer")
@@ -208,7 +196,7 @@ class MessagesValidator:
             value = shown(event.get("error"))
             detail = f"error is {value}; expected an object with a type and a message"
             self._report("error-shape", detail)
-        elif type not in _ERROR_TYPES:
+        elif type not in ERROR_TYPES:
             self._report("error-type", f"an error of type {type[:40]}; expected a known type")
         self._phase = _ValidatorPhase.FAILED
 
@@ -235,12 +223,13 @@ class MessagesValidator:
         if not reason:
             value = shown(self._stop_reason)
             self._report("stop-reason", f"the last stop_reason is {value}; expected a string")
-        elif reason not in _STOP_REASONS:
+        elif reason not in FINISH_REASONS:
             self._report("stop-reason-word", f"stop_reason {shown(reason)}; expected a known one")
         if reason == "stop_sequence" and not isinstance(self._stop_sequence, str):
             value = shown(self._stop_sequence)
             detail = f"stop_sequence is {value}; expected the sequence that matched"
             self._report("stop-sequence", detail)
+        # Last, because the stop reason decides what may be incomplete.
         self._blocks.finish(reason)
 
 

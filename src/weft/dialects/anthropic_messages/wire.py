@@ -12,18 +12,21 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
 from weft.dialects.frames import is_present
-from weft.parts import Json
+from weft.parts import FinishReason, Json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 NAME: Final = "anthropic-messages"
 
+# The API refuses other characters in ids of tool_use blocks; the length is that of the strictest
+# host.
 ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
 """The characters and the length that call ids may have, in streams and in requests."""
 
 GROWING = frozenset({"text", "thinking", "partial_json"})
 """Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
 
+# Any other type with the suffix is read alike; a test compares these with the types of the SDK.
 RESULTS = frozenset(
     {
         "advisor_tool_result",
@@ -50,6 +53,37 @@ CITATIONS = frozenset(
 
 SEARCH_HIT = "web_search_result"
 """The type of the entries of a `web_search_tool_result`."""
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",  # capture: context-window-exceeded
+    "tool_use": "tool-calls",
+    # Not a stop: the server tool call at the end has no result yet, and the next request is refused
+    # unless the client sends the turn back as it is.
+    "pause_turn": "pause",
+    # As after a pause, the client sends the turn back and the model continues.
+    "compaction": "pause",  # capture: compaction
+    "refusal": "content-filter",  # capture: refusal-with-details, refusal-without-a-block
+}
+"""Canonical finish reasons by stop reason. A stop reason that is not here is `other`."""
+
+ERROR_TYPES: dict[str, tuple[int, bool]] = {
+    "invalid_request_error": (400, False),
+    "authentication_error": (401, False),
+    "billing_error": (402, False),
+    "permission_error": (403, False),
+    "not_found_error": (404, False),
+    # The official client retries 408, 409, 429 and all statuses from 500 on.
+    "conflict_error": (409, True),
+    "request_too_large": (413, False),
+    "rate_limit_error": (429, True),
+    "api_error": (500, True),
+    "timeout_error": (504, True),
+    "overloaded_error": (529, True),
+}
+"""Error types, each with its HTTP status and whether a retry may help."""
 
 
 class OptionalType(msgspec.Struct):
@@ -83,11 +117,11 @@ class ContentBlock(msgspec.Struct, omit_defaults=True):
     input: Json = UNSET
     tool_use_id: str | None = None
     content: Json = UNSET
-    is_error: bool | None = None
+    is_error: bool | None = None  # of an mcp_tool_result only
     server_name: str | None = None
-    caller: Json = UNSET
+    caller: Json = UNSET  # absent, direct, or the code that made the call
     toolset_name: str | None = None
-    to: FallbackModel | None = None
+    to: FallbackModel | None = None  # only in a fallback block
 
 
 class MessageDelta(msgspec.Struct):
@@ -138,7 +172,7 @@ class MessagesUsage(msgspec.Struct, omit_defaults=True):
     cache_creation: Json = UNSET
     server_tool_use: Json = UNSET
     service_tier: Json = UNSET
-    iterations: Json = UNSET
+    iterations: Json = UNSET  # beta: tokens of compaction and advisors, counted apart
 
 
 class ResponseMessage(msgspec.Struct):
@@ -177,7 +211,7 @@ class MessagesEvent(msgspec.Struct):
     index: int | None = None
     content_block: Json = UNSET
     delta: EventDelta | None = None
-    message: ResponseMessage | str | None = None
+    message: ResponseMessage | str | None = None  # text: that of an error
     usage: MessagesUsage | None = None
     context_management: Json = UNSET
     error: MessagesError | str | None = None

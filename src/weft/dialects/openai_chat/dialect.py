@@ -9,19 +9,21 @@ from weft.context import Context
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder, body
-from weft.dialects.openai_chat.errors import read_error, write_error
+from weft.dialects.openai_chat.errors import write_error
 from weft.dialects.openai_chat.http import HTTP
 from weft.dialects.openai_chat.mapping import new_id
 from weft.dialects.openai_chat.quirks import ChatQuirks, quirks_of
 from weft.dialects.openai_chat.request import REQUEST
 from weft.dialects.openai_chat.validator import ChatValidator
 from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.openai_errors import read_error
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
 
+# Shapes with only the fields that a question needs: msgspec skips the others without building them.
 class _IndexProbe(msgspec.Struct):
     index: int | None = None
 
@@ -55,6 +57,7 @@ def _probe(frame: Frame, decode: Callable[[bytes], P]) -> P | None:
     try:
         return decode(frame.data)
     except (ValueError, RecursionError):
+        # `[DONE]`, other dialects, and JSON that is nested too deeply.
         return None
 
 
@@ -65,10 +68,12 @@ def _choices(frame: Frame) -> frozenset[int]:
 
 def _has_only_usage(frame: Frame) -> bool:
     chunk = _probe(frame, _usage)
+    # If usage is requested, every chunk but the last has `usage: null`.
     return chunk is not None and not chunk.choices and bytes(chunk.usage) != b"null"
 
 
 def _is_completion(frame: Frame) -> bool:
+    # The bytes are searched first: hardly any chunk has the key, so hardly any is decoded.
     if b'"message"' not in frame.data:
         return False
     completion = _probe(frame, _completion)
@@ -77,6 +82,7 @@ def _is_completion(frame: Frame) -> bool:
 
 def _stages(context: Context, findings: Findings) -> Sequence[Stage]:
     quirks = quirks_of(context)
+    # Reasoning is taken out first: markup inside it is not a call.
     stages: list[Stage] = [ThinkTags(context.ids, findings, implicit=quirks.implicit_think)]
     if quirks.text_markup_calls is not None:
         stages.append(MarkupCalls(quirks.text_markup_calls, context.ids, findings))
@@ -85,10 +91,12 @@ def _stages(context: Context, findings: Findings) -> Sequence[Stage]:
 
 OPENAI_CHAT = Dialect(
     NAME,
+    # No other dialect has events with a list of `choices`.
     speaks=lambda frame: _probe(frame, _chunk) is not None,
     decoder=ChatDecoder,
     encoder=ChatEncoder,
     request=REQUEST,
+    # Most clients send back text and calls only.
     returns_reasoning=False,
     body=body,
     stages=_stages,

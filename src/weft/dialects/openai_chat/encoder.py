@@ -87,6 +87,7 @@ class ChatEncoder:
         self._reasoning_starts: dict[str, ReasoningStart] = {}
         self._last_reasoning_delta = ""
         """Held back until the next delta or the end, whose details are written beside it."""
+        # The position of a call in this dict is its index on the wire.
         self._call_heads: dict[str, bytes] = {}
         """The bytes of a chunk before a delta of each call, in order of announcement."""
         self._call_tail = b""
@@ -114,6 +115,8 @@ class ChatEncoder:
         self._sources = []
 
     def keepalive(self) -> Event | None:
+        # The wire has no event for it. Clients skip comments (WHATWG HTML, "9.2.6 Interpreting an
+        # event stream"), so the writer sends one.
         return None
 
     def _unsupported(self, part: Part, out: list[Event]) -> None:
@@ -128,11 +131,13 @@ class ChatEncoder:
         self._usage = part.usage
         self._writer.begin(
             context.response_id or new_id(context.ids),
+            # Clients require `created`, and not every dialect says when a response was made.
             context.now if part.created is None else part.created,
             context.model_name(part.model),
             (self._content, self._refusal, self._reasoning),
         )
         self._call_tail = b"}}]}" + self._writer.tail
+        # Not written yet: whether `content` is null depends on what the answer begins with.
         self._role_pending = True
 
     def _write_role(self, content: str | None, out: list[Event]) -> None:
@@ -145,11 +150,13 @@ class ChatEncoder:
         self._error = part
 
     def _on_finish(self, part: Finish, out: list[Event]) -> None:
+        # An answer without any content: a message has its role and an empty text all the same.
         self._write_role("", out)
         if self._sources:
             ids = self._content.part_ids
             lengths = [(id, len(self._joined_texts.text(id))) for id in ids]
             self._writer.annotations(render_annotations(self._sources, lengths), out)
+        # Anthropic reports the input tokens with its first event, the output tokens with its last.
         usage = merged(self._usage, part.usage)
         written = self._losses.usage(usage) if self._writer.include_usage else UNSET
         if self._error is not None:
@@ -161,6 +168,7 @@ class ChatEncoder:
             )
             self._writer.finish(reason, part.model, written, out)
         self._losses.stop_sequence(part.stop_sequence)
+        # Also after an error: clients that wait for the terminator must not wait for ever.
         out.append(Event("", DONE))
 
     # Text and reasoning
@@ -179,6 +187,7 @@ class ChatEncoder:
     def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
         field = self._text_fields[part.id]
         if field.open_id == part.id:
+            # Only the string is encoded; the rest of a chunk is the same bytes every time.
             out.append(Event("", field.head + _json(part.delta) + field.tail))
         else:
             field.buffer(part.id, part)
@@ -229,6 +238,7 @@ class ChatEncoder:
     def _write_reasoning(self, part: ReasoningDelta, out: list[Event]) -> None:
         delta = part.delta
         if self._losses.same_dialect:
+            # One delta behind: only the end tells whether details must be written beside the last.
             delta, self._last_reasoning_delta = self._last_reasoning_delta, delta
         if delta:
             out.append(Event("", self._reasoning.head + _json(delta) + self._reasoning.tail))
@@ -254,6 +264,7 @@ class ChatEncoder:
         self._write_role(None, out)
         self._losses.check_call_kind(part)
         self._last_field = None
+        # A call of this dialect has its signature in `extra`, which is complete only at its end.
         foreign = isinstance(part, ToolParamsStart) and not self._losses.same_dialect
         call = render_call(part, self._losses.call_signature(part) if foreign else UNSET)
         index = len(self._call_heads)
@@ -271,6 +282,7 @@ class ChatEncoder:
         if part.id not in self._call_heads:
             if not self._losses.can_write_call(part):
                 return
+            # A client could only run it as if it were complete.
             if part.invalid == "stream-failed":
                 self._losses.not_carried(part.type, "it was never announced")
                 return
@@ -279,6 +291,7 @@ class ChatEncoder:
                 head = self._call_heads[part.id]
                 out.append(Event("", head + _json(part.params) + self._call_tail))
         if part.invalid == "stream-failed":
+            # Its arguments are written: the finish reason must say that they are incomplete.
             self._call_cut = True
         extra = self._losses.call_extra(part)
         self._writer.end_call(part, self._call_heads[part.id], extra, out)
@@ -345,7 +358,9 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     texts = _ResponseTexts(response.items)
     encoder = ChatEncoder(context, texts, findings or Findings(), writer)
     parts = response_to_parts(response, in_place=True)
+    # `response_to_parts` always ends with a finish; a response in progress has none.
     if response.finish_reason is None:
         parts.pop()
+    # The writer of a body takes its texts from the response, in one piece.
     encoder.feed([part for part in parts if part.__class__ not in _DELTAS])
     return writer.body(response)

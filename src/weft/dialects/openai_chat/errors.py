@@ -6,17 +6,17 @@ from msgspec import UNSET, UnsetType
 from weft.assembler import Failure
 from weft.dialects import openai_errors
 from weft.dialects.error_classes import CLASSES, ErrorClass, class_of, code_of, extra_of
-from weft.dialects.openai_errors import OPENAI_CODES, OpenAIError, read_error
+from weft.dialects.openai_errors import OPENAI_CODES, OpenAIError
 from weft.parts import ErrorPart
-
-__all__ = ["ChatErrorBody", "read_error", "render_error", "write_error"]
 
 ERROR_TYPES: dict[ErrorClass, str] = {
     **dict.fromkeys(CLASSES, "invalid_request_error"),
+    # OpenAI answers 429 to a spent quota and to a rate limit: the type tells them apart.
     "billing": "insufficient_quota",
     "rate": "rate_limit_error",
     "server": "server_error",
     "bad-upstream-answer": "server_error",
+    # The client's own key is fine: clients treat an authentication error as theirs.
     "upstream-auth": "server_error",
     "overloaded": "server_error",
     "timeout": "server_error",
@@ -41,6 +41,7 @@ def render_error(error: ErrorPart | Failure, *, same_dialect: bool) -> OpenAIErr
     of any other becomes one that this dialect has, as a string."""
     error_class, extra = class_of(error), extra_of(error)
     code, type = error.code, ERROR_TYPES[error_class]
+    # Numbers are HTTP statuses that a router sends in place of a code: they pass.
     if not isinstance(code, int) and not (same_dialect and code):
         code = code_of(error, CLASSES[error_class].status, type, OPENAI_CODES, error_class)
     if not same_dialect and code is not None:

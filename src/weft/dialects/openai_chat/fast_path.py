@@ -37,9 +37,12 @@ class ChunkTemplate:
         before, key, rest = frame.data.partition(_CONTENT)
         colon = b": " if rest.startswith(b": ") else b":"
         value = colon + msgspec.json.encode(text)
+        # Not equal if the server escapes other characters than msgspec does: no template then.
         if not _is_bare(frame) or not rest.startswith(value):
             return None
         after = rest[len(value) :]
+        # With an empty `after` the slice in `match` would end at 0. An escape could hide a quote,
+        # so that strings begin and end elsewhere than they seem to.
         if not after or _CONTENT in after or b"\\" in before or b"\\" in after:
             return None
         return cls(b"".join((before, key, colon)), after)
@@ -55,9 +58,11 @@ class ChunkTemplate:
         ):
             return None
         try:
+            # A chunk so short that both ends overlap leaves an empty slice, which is not JSON.
             text = _decode_string(data[self._start : self._end])
         except ValueError:
             return None
+        # Half a surrogate pair, which must be joined with the next delta, is not ASCII.
         return text if text.isascii() else None
 
 

@@ -11,6 +11,7 @@ class _ChatModel(msgspec.Struct):
     id: str
     owned_by: str
     object: str = "model"
+    # When a model was made, the gateway does not know; clients require the key.
     created: int = 0
 
 

@@ -55,6 +55,7 @@ WRITTEN_FINISH_REASONS: dict[FinishReason, str] = {
     "length": "length",
     "tool-calls": "tool_calls",
     "content-filter": "content_filter",
+    # A paused answer is incomplete; the wire has no other word for that.
     "pause": "length",
     "other": "stop",
 }
@@ -131,6 +132,7 @@ def parse_usage(usage: wire.ChatUsage) -> Usage | None:
     prompt = usage.prompt_tokens_details or wire.ChatTokenDetails()
     completion = usage.completion_tokens_details or wire.ChatTokenDetails()
     # capture: usage-in-a-last-chunk
+    # Hosts put the cached tokens into the details, under a name of their own, or beside them.
     cached = (prompt.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
     found = Usage(
         input_tokens=usage.prompt_tokens,
@@ -140,6 +142,7 @@ def parse_usage(usage: wire.ChatUsage) -> Usage | None:
         cache_read_tokens=next((count for count in cached if count is not None), None),
         cache_write_tokens=prompt.cache_write_tokens,
     )
+    # Some chunks have `usage: {}`.
     return None if found == Usage() else found  # capture: usage-only-empty
 
 

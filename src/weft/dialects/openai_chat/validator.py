@@ -1,4 +1,4 @@
-"""Checks one Chat Completions stream against its rules (`validation/rules.py`).
+"""Checks one Chat Completions stream against its rules (`rules.toml`).
 
 Reads untyped chunks, of all choices. After a broken rule it goes on with what the chunk most likely
 meant, so that one fault is one finding.
@@ -51,6 +51,8 @@ class ChatValidator:
             detail = f"{what} came after [DONE]; expected the end of the stream"
             self._report("after-done", "", detail)
         elif frame.data == DONE and self._phase is _ChatStreamPhase.COMPLETION:
+            # A body alone answers a request that is not streamed; with a terminator it claims to
+            # be a stream.
             detail = f"a whole completion in a stream; expected {CHUNK_OBJECT}"
             self._report("chunk-object", "", detail)
         elif frame.data == DONE:
@@ -60,6 +62,7 @@ class ChatValidator:
             detail = f"data is {json_type(event) if event is not None else 'no JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
         elif self._phase is _ChatStreamPhase.START and event.get("object") == COMPLETION_OBJECT:
+            # Only as the first event: behind chunks, a completion is a chunk of the wrong kind.
             self._phase = _ChatStreamPhase.COMPLETION
         else:
             self._check_chunk(event)
@@ -68,14 +71,17 @@ class ChatValidator:
         if self._phase in (_ChatStreamPhase.COMPLETION, _ChatStreamPhase.DONE):
             return
         self._end_choices("the end of the stream")
+        # In lines of JSON, as captures may hold them, there is no terminator.
         if self._framing.events:
             self._report("done-missing", "", "the stream ended; expected [DONE] before that")
 
     def _end_choices(self, where: str) -> None:
+        # After an error no finish is expected any more.
         if self._phase is _ChatStreamPhase.FAILED:
             return
         for choice in self._choices.values():
             choice.end(where)
+        # A stream without choices has nothing to end, so its missing answer is reported here.
         if not self._choices:
             detail = f"{where} came before any choice; expected an answer with a finish_reason"
             self._report("finish-missing", "", detail)
@@ -96,6 +102,7 @@ class ChatValidator:
                 self._report("error-shape", "", detail)
         else:
             self._phase = _ChatStreamPhase.OPEN
+        # An error object is not a chunk: it needs neither these keys nor choices.
         if not error:
             self._check_constant_keys(chunk)
         if isinstance(choices, list):
@@ -112,6 +119,7 @@ class ChatValidator:
             self._report("chunk-object", "", detail)
         for key, rule in CONSTANT_KEYS.items():
             value = chunk.get(key)
+            # 0 is a time, if an odd one; an empty id or model is as good as none.
             present = count(value) is not None if key == "created" else text(value) != ""
             if not present:
                 detail = f"{key} is {shown(value)}; expected it in every chunk"
@@ -123,6 +131,7 @@ class ChatValidator:
                 self._report(rule, "", detail)
 
     def _check_choices(self, choices: list[JsonValue], *, has_usage: bool) -> None:
+        # A chunk with usage of its own is reported as `usage-repeated`.
         if choices and self._usage_at is not None and not has_usage:
             detail = f"choices came after the usage at event {self._usage_at}; expected none"
             self._report("usage-not-last", "", detail)
@@ -131,6 +140,7 @@ class ChatValidator:
             if index is None:
                 detail = f"a choice has index {shown(choice.get('index'))}; expected 0, 1, …"
                 self._report("choice-index-missing", "", detail)
+                # Go on as most clients do, so that this defect is one finding.
                 index = 0
             state = self._choices.setdefault(index, ChatChoiceState(self._report, index))
             state.feed(choice, has_usage=has_usage)
@@ -152,6 +162,7 @@ class ChatValidator:
             self._report("usage-invalid", "", detail)
             return
         prompt, completion, total = counts
+        # Some hosts count reasoning in the total only.
         if prompt + completion != total:
             detail = f"usage has {shown(prompt)} in, {shown(completion)} out and {shown(total)}"
             expected = f"expected {shown(prompt + completion)}"

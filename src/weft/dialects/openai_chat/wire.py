@@ -14,6 +14,7 @@ from weft import large_json
 NAME: Final = "openai-chat"
 
 STREAMED_FIELDS = frozenset(
+    # Servers that escape text outside the BMP may cut it by UTF-16 units, one half in each delta.
     {"content", "text", "summary", "thinking", "refusal", "reasoning", "reasoning_content"}
     | {"arguments", "input"}
 )
@@ -46,6 +47,7 @@ class ChatToolCall(msgspec.Struct, omit_defaults=True):
     type: str | None = None
     function: ChatFunction | None = None
     custom: ChatCustom | None = None
+    # Vendors add keys of their own here; it goes back to them byte for byte.
     extra_content: Raw | UnsetType = UNSET
 
 
@@ -91,6 +93,7 @@ class ChatUsage(msgspec.Struct, omit_defaults=True):
     total_tokens: int | None = None
     prompt_tokens_details: ChatTokenDetails | None = None
     completion_tokens_details: ChatTokenDetails | None = None
+    # Two other names for the cached tokens, which OpenAI has in the details of the prompt.
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -102,6 +105,7 @@ class ChatContentPart(msgspec.Struct, omit_defaults=True):
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
+    # The reasoning of hosts that send content as parts: text, or parts again.
     thinking: "str | list[ChatContentPart] | None" = None
     reference_ids: Raw | UnsetType = UNSET
 
@@ -111,6 +115,7 @@ class ChatDelta(msgspec.Struct):
 
     role: str | None = None
     content: str | list[ChatContentPart | str] | None = None
+    # Not in the API reference: compatible hosts send reasoning under one of these three.
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[ChatReasoningDetail] | None = None
@@ -141,10 +146,13 @@ class ChatChunk(msgspec.Struct):
     object: str | None = None
     model: str | None = None
     created: int | None = None
+    # None and `[]` differ: an object without the key may be a ping.
     choices: list[ChatChoice] | None = None
     usage: ChatUsage | None = None
+    # Hosts that search the web list what they found beside the choices.
     citations: list[str] | None = None
     search_results: list[ChatSearchResult] | None = None
+    # Raw: hosts send text, numbers and objects in each of them.
     error: Raw | UnsetType = UNSET
     type: Raw | UnsetType = UNSET
     code: Raw | UnsetType = UNSET
@@ -156,6 +164,7 @@ class ChatThoughtSignature(msgspec.Struct):
     thought_signature: str | None = None
 
 
+# A body in place of a stream may have megabytes: `large_json` reads long strings in slices.
 read = large_json.decoder(ChatChunk)
 """Decodes the data of a frame; raises ValueError for what is not a well-typed chunk."""
 
@@ -190,6 +199,7 @@ class ChatCompletionChoice(msgspec.Struct):
     message: ChatMessage
     finish_reason: str | None
     index: int = 0
+    # Required by typed clients, like the nulls of the message.
     logprobs: None = None
 
 

@@ -36,10 +36,14 @@ from weft.parts import (
 )
 from weft.sse import Frame
 
+# `cancelled` exists only in the original API: Open Responses has neither a status nor an event for
+# it.
 FAILED_STATUSES = frozenset({"failed", "cancelled"})
 
 
 class _DecoderPhase(Enum):
+    # The phases only advance. After an error the terminal event is still read, for its usage and
+    # the raw reason; after the finish nothing is.
     READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
@@ -64,6 +68,9 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         """Ends a stream without a terminal event. The guard adds the finish."""
         out: list[Part] = []
         self._state.out = out
+        # A call whose arguments were declared done is whole although the stream was cut. It comes
+        # before the error, behind which only ends and the finish are legal. Without items the guard
+        # decides whether the stream was truncated or empty.
         # capture: cut-inside-a-call
         if self._phase is _DecoderPhase.READING and self._items:
             self._items.end_calls()
@@ -88,14 +95,20 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
     def _handle(self, event: ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         self._state.out = out
         number = event.sequence_number
+        # Nearly every event takes the first branch. Its number is remembered with a hash of its
+        # bytes, so that an event that is sent again under its number counts once.
         if number is not None and number > self._last_number:
             self._last_number = number
             self._digests[number] = hash(frame.data)
+        # The same number with other bytes is not a replay: in a response that is spliced in,
+        # numbers start at 0 again.
         # capture: another-response-spliced-in
         elif number is not None and self._is_replay(number, frame.data):
             return
         else:
             self._check_number(event, number)
+        # Most events of a stream are deltas of an item, so they are looked up first. After an error
+        # they match no branch below and are dropped.
         if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
             handler(self._state, self._items.item_for_event(event), event)
             return
@@ -104,28 +117,38 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         if self._phase is _DecoderPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
         elif respond is not None:
+            # Some hosts send items first and never `response.created`; its metadata may still come
+            # in another snapshot.
             # capture: never-created
             if self._response_id is None and type not in _FIRST_EVENTS:
                 self._findings.once("metadata-missing", "", f"{type} came before response.created")
             if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
                 respond(self, event, frame)
+        # A server that does not stream answers with the response object, which has no `type`.
         # capture: body
         elif event.object == wire.RESPONSE_OBJECT:
             self._body(Raw(frame.data))
+        # An error body has no `type` either, only `error`. An unknown `response.*` event with a
+        # field of that name is not the end of the response.
         # capture: error-body
         elif event.error is not None and not type.startswith("response."):
             self._on_error(event, frame)
+        # Chunks of Chat Completions have `choices` and no `type`. One clear error replaces a
+        # finding for each chunk.
         # capture: chunks-of-another-dialect
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
             self._fail(ErrorPart("malformed", message), out)
+        # Every known type is in one of the two tables, so this one is new or an extension
+        # (`slug:name`), which clients must be able to ignore (Open Responses, Extensions).
         # capture: unknown-item-event-and-part
         elif type not in ITEM_EVENTS:
             self._note_unknown(type)
 
     def _salvage_event(self, data: bytes) -> ResponsesEvent:
         """Recognises a response body first: its keys mean something else than an event's."""
-        if wire.is_response_body(data):
+        header = wire.decode_or_default(Raw(data), wire.ObjectOnly)
+        if header.object == wire.RESPONSE_OBJECT:
             return ResponsesEvent(object=wire.RESPONSE_OBJECT)
         return super()._salvage_event(data)
 
@@ -143,9 +166,11 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         if not type.startswith("response.") or self._phase is not _DecoderPhase.READING:
             return
         if number is None:
+            # The specification requires a number in every event; some hosts send none at all.
             # capture: no-sequence-numbers
             self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
         else:
+            # The event counts all the same: the order of arrival is the only one that is certain.
             # capture: sequence-number-twice
             detail = f"{type} has sequence_number {number} after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
@@ -176,6 +201,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
 
     def _created(self, event: ResponsesEvent, frame: Frame) -> None:
         response = event.response or wire.ResponseObject()
+        # A capture with several responses is cut before they get here. In a live stream the second
+        # response would continue the items of the first, because its indexes start at 0 again.
         if self._response_id is None:
             self._metadata(response)
         elif response.id in (None, self._response_id):
@@ -190,6 +217,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
 
     def _progress(self, event: ResponsesEvent, frame: Frame) -> None:
         """Adds nothing, unless `response.created` never came."""
+        # `response.queued` and `response.in_progress` have the same response object as
+        # `response.created`.
         # capture: never-created
         if self._response_id is None and event.response is not None:
             self._metadata(event.response)
@@ -227,10 +256,14 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         if self._response_id is not None:
             self._findings.once("message-ignored", "", "a response body inside a stream")
             return
+        # An event has none of the fields of a body (`output`, `usage`), so its bytes are decoded
+        # once more.
         response = self._salvage.item(data, wire.ResponseObject)
         self._metadata(response)
         self._items.read_all(response.output or [])
         status = response.status or "completed"
+        # A body without `output` is neither an answer nor an error. Its `incomplete_details`, if
+        # any, are the only explanation.
         if response.output is None and response.error is None and status not in FAILED_STATUSES:
             detail = f"the response has no output: {_incomplete_reason(response) or status}"
             self._fail(ErrorPart("upstream", detail), self._state.out)
@@ -254,6 +287,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
             if isinstance(error, str):
                 error = wire.ResponsesError(error)
             failure = error_from_wire(error, "cancelled" if status == "cancelled" else "upstream")
+        # The snapshot comes before the calls that were never done: it has their final arguments.
+        # Content after an error is not read, not even from the snapshot.
         if failure is not None:
             self._fail(failure, self._state.out)
         elif self._phase is _DecoderPhase.READING:
@@ -264,6 +299,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         reason = self._state.finish_reason
         if self._phase is _DecoderPhase.FAILED:
             reason = "error"
+        # A limit beats the calls, the last of which it cut. Without a reason, the status
+        # `incomplete` is how a tool session waits for tool outputs.
         # capture: limit-inside-a-call
         elif status == "incomplete" and (raw or reason != "tool-calls"):
             reason = FINISH_REASONS.get(raw or "", "other")
@@ -283,6 +320,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         nested = (
             event.error if isinstance(event.error, wire.ResponsesError) else wire.ResponsesError()
         )
+        # The API reference has the fields on the event itself. Recorded streams have them under
+        # `error`, for example when the quota runs out after the HTTP status 200 was sent.
         # capture: error-flat, error-nested-then-failed
         flat = event.error if isinstance(event.error, str) else event.message
         error = wire.ResponsesError(
@@ -295,8 +334,11 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         self._state.out = out
+        # Metadata comes first. If items came before, the guard has made some up already.
         if self._response_id is None and not self._items:
             self._emit_metadata(wire.ResponseObject())
+        # `response.failed` usually follows and repeats the error, with a code but without its
+        # `type`: the first one counts.
         # capture: error-nested-then-failed
         if self._phase is _DecoderPhase.READING:
             shell_calls.resolve_pending(self._state, None)
@@ -312,8 +354,10 @@ _TERMINAL_STATUSES = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
     "response.failed": "failed",
+    # Few servers send it.
     # capture: cancelled
     "response.cancelled": "cancelled",
+    # Some hosts end with this in place of `response.completed`.
     "response.done": "completed",
 }
 """Events that end a response, and the status each implies if the response has none."""
@@ -325,19 +369,28 @@ _AUDIO_EVENTS = ("delta", "done", "transcript.delta", "transcript.done")
 _CONTROL_EVENTS = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
 
 RESPONSE_EVENTS: dict[str, Callable[[ResponsesDecoder, ResponsesEvent, Frame], None]] = {
+    # Events with a snapshot
     "response.created": ResponsesDecoder._created,
     "response.queued": ResponsesDecoder._progress,
     "response.in_progress": ResponsesDecoder._progress,
+    # Items. A partial image is decoded from its frame, because its settings (size, quality, …) are
+    # no fields of an event.
     "response.output_item.added": ResponsesDecoder._item_added,
     "response.output_item.done": ResponsesDecoder._item_done,
     "response.image_generation_call.partial_image": ResponsesDecoder._partial_image,
+    # The end
     **dict.fromkeys(_TERMINAL_STATUSES, ResponsesDecoder._terminal),
     "error": ResponsesDecoder._on_error,
+    # Signs of life. `response.required_action` repeats what the terminal snapshot of a tool session
+    # has.
     "response.compaction.compacting": ResponsesDecoder._ignore,
     "response.required_action": ResponsesDecoder._ignore,
+    # A typed keepalive is not in the specification, which knows no ping at all.
     # capture: keepalives
     "ping": ResponsesDecoder._ignore,
     "keepalive": ResponsesDecoder._ignore,
+    # Audio events have neither an item id nor an index. The control events are those of a WebSocket
+    # session, around the response.
     **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO_EVENTS), ResponsesDecoder._audio),
     **dict.fromkeys((f"response.{name}" for name in _CONTROL_EVENTS), ResponsesDecoder._control),
 }

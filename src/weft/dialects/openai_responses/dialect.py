@@ -13,7 +13,13 @@ from weft.dialects.openai_responses.http import HTTP
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.validator import ResponsesValidator
-from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT, Identity
+from weft.dialects.openai_responses.wire import (
+    NAME,
+    RAW_TEXT,
+    RESPONSE_OBJECT,
+    SPEC_RAW_TEXT,
+    Identity,
+)
 from weft.parts import Json
 from weft.sse import DONE, Frame
 
@@ -26,6 +32,7 @@ class _FrameHeader(msgspec.Struct):
     response: Identity | None = None
 
 
+# A server announces a response with up to three snapshots of the same id before its first item.
 _CREATED = "response.created"
 _ANNOUNCING_EVENTS = frozenset((_CREATED, "response.queued", "response.in_progress"))
 
@@ -41,13 +48,16 @@ def _header(frame: Frame) -> _FrameHeader:
 
 def _is_responses_frame(frame: Frame) -> bool:
     header = _header(frame)
-    return header.object == "response" or (header.type or "").startswith("response.")
+    return header.object == RESPONSE_OBJECT or (header.type or "").startswith("response.")
 
 
 def _begins_response(frame: Frame, before: Sequence[Frame]) -> bool:
     """Whether this frame creates a new response. A repeated `response.created` with the same id,
     before any output, does not.
     """
+    # A capture of a WebSocket session or of a tool loop has several responses in a row, each with
+    # indexes and numbers from 0. A `response.created` that only repeats the announcement must not
+    # cut an empty response off.
     # capture: two-responses
     if _header(frame).type != _CREATED:
         return False
@@ -62,7 +72,7 @@ def _begins_response(frame: Frame, before: Sequence[Frame]) -> bool:
 
 def _is_whole_response(frame: Frame) -> bool:
     header = _header(frame)
-    return header.type is None and header.object == "response"
+    return header.type is None and header.object == RESPONSE_OBJECT
 
 
 def _event_name(frame: Frame) -> str:
@@ -85,6 +95,8 @@ class _EventPosition(msgspec.Struct):
     item: Identity | None = None
 
 
+# A prepared decoder, because every frame that is passed on comes here: `msgspec.json.decode` with a
+# type takes three times as long.
 _decode_position = msgspec.json.Decoder(_EventPosition).decode
 
 _SINGLE_EVENT_SUFFIXES = frozenset(
@@ -112,9 +124,12 @@ def _sequence_number(frame: Frame) -> int | None:
 
 def _event_key(frame: Frame) -> EventKey | None:
     """Returns the event type, the item and the part it is about, and the id of an item it adds."""
+    # Deltas are most of a stream and always stand for a part, so they are not even decoded.
     if frame.event.endswith(".delta"):
         return None
     event = _position(frame)
+    # Both names of raw reasoning are one event, or the encoder would write its own after the
+    # upstream's.
     type = (event.type or frame.event).replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
     if (
         type.rpartition(".")[2] not in _SINGLE_EVENT_SUFFIXES
@@ -122,8 +137,12 @@ def _event_key(frame: Frame) -> EventKey | None:
         or type in _TERMINAL_EVENTS
     ):
         return None
+    # An event has at most one of these: they count the content, the summary parts or the commands
+    # of one item.
     indexes = (event.content_index, event.summary_index, event.command_index)
     part = next((index for index in indexes if index is not None), -1)
+    # With the id the encoder can tell under which index the client knows an item that has no part
+    # yet.
     if type == "response.output_item.added" and event.item is not None and event.item.id:
         return (type, event.output_index, part, event.item.id)
     return (type, event.output_index, part)
@@ -140,6 +159,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _snapshot(frame: Frame) -> bytes | None:
+    # A search costs a fraction of decoding, and few events have a snapshot.
     if b'"response"' not in frame.data:
         return None
     try:
@@ -154,6 +174,7 @@ def _with_model(frame: Frame, model: str) -> bytes:
     if response is not None:
         renamed = Raw(_with_model_name(response, model))
         return msgspec.json.encode({**_decode_fields(frame.data), "response": renamed})
+    # Without an event name it may be a whole response.
     return frame.data if frame.event else _with_model_name(frame.data, model)
 
 

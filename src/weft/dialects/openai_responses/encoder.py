@@ -76,6 +76,7 @@ from weft.sse import DONE, Event
 RESPONSE_STATUSES = frozenset(("completed", "incomplete", "in_progress", "queued"))
 """Statuses, which the decoder gives as raw reason if a response has no other."""
 
+# An image generation call is the only item that holds a file.
 IMAGE_FORMATS = {
     "image/png": "png",
     "image/jpeg": "jpeg",
@@ -128,6 +129,8 @@ class ResponsesEncoder:
         out: list[Event] = []
         self._events.out = out
         for part in parts:
+            # Order matters: the deferred item is announced before any other starts, and items that
+            # only waited for more parts are closed before the next part writes anything.
             if self._calls.deferred is not None:
                 self._calls.announce_deferred(self._calls.deferred, part)
             if self._items.closable and self._error is None:
@@ -154,6 +157,7 @@ class ResponsesEncoder:
         )
         for text in self._texts.values():
             text.update_locator()
+        # The client has seen the numbers up to here, and resumes a broken stream by them.
         self._events.number = passed_on.number + 1
         self._events.out = []
         self.response.id = self._context.response_id or self._upstream_id
@@ -162,6 +166,7 @@ class ResponsesEncoder:
         return self._events.ping() if self._tool_session and self.response.id else None
 
     def _write_snapshot(self, type: str, more: bytes = b"") -> None:
+        # A body is rendered once, at the end.
         if self._events.discards:
             return
         self._events.snapshot(type, large_json.write(self.response), more)
@@ -174,6 +179,7 @@ class ResponsesEncoder:
         self._upstream_id = part.id
         response.id = context.response_id or context.ids.mint("resp")
         created = part.created if context.created is None else context.created
+        # An integer: the specification rejects fractions of a second.
         response.created_at = context.now if created is None else created
         response.model = context.model_name(part.model)
         self._calls.model = part.model
@@ -182,10 +188,13 @@ class ResponsesEncoder:
             self.response.store = part.store
         if self._tool_session:
             self.response.required_action = None
+        # Both at once: nothing happens between them here.
         self._write_snapshot("response.created")
         self._write_snapshot("response.in_progress")
 
     def _on_error(self, part: ErrorPart) -> None:
+        # The error itself is written with the finish, after the ends of open items: the official
+        # client raises at an `error` event and reads nothing behind it.
         self._calls.fail()
         self._items.close_ready()
         self._error = part
@@ -193,10 +202,13 @@ class ResponsesEncoder:
     def _on_finish(self, part: Finish) -> None:
         self._close_open_items(part)
         response = self.response
+        # An upstream may answer under a dated name of the model, which the client did not ask for.
         if self._context.request is None:  # else it is the requested one
             response.model = part.model or response.model
         response.output = self._items.closed_items()
         response.usage = usage_to_wire(merged(self._usage, part.usage))
+        # The tier that served the response may differ from the requested one, which the snapshot
+        # echoes.
         if self._items.is_native:
             finish = wire.decode_or_default(part.extra, ResponsesFinishExtra).response
             response.service_tier = (finish and finish.service_tier) or response.service_tier
@@ -206,11 +218,14 @@ class ResponsesEncoder:
             self._failed(self._error)
         elif self._is_incomplete(part):
             reason = INCOMPLETE_REASONS.get(part.reason, "tool_call_incomplete")
+            # In a response of this dialect, the raw reason is the reason, unless it had none and is
+            # the status.
             if part.reason == "other":
                 reason = None if part.raw_reason in RESPONSE_STATUSES else part.raw_reason
             self._incomplete("incomplete", reason)
         else:
             self._completed(part)
+        # The specification requires it after the terminal event, without a name.
         self._events.out.append(Event("", DONE))
 
     def _incomplete(self, status: str, reason: str | None) -> None:
@@ -223,6 +238,7 @@ class ResponsesEncoder:
 
     def _is_incomplete(self, part: Finish) -> bool:
         """Whether the response is incomplete. One from this dialect keeps its status."""
+        # A reason that no other dialect knows (`max_messages`) is incomplete here too.
         if self._items.is_native and part.raw_reason is not None and not self._calls.is_cut:
             return part.raw_reason != "completed" and part.reason in (*INCOMPLETE_REASONS, "other")
         return part.reason in INCOMPLETE_REASONS or self._calls.is_cut
@@ -232,6 +248,9 @@ class ResponsesEncoder:
         In an incomplete response each item knows whether it was cut off; those from this dialect
         were closed with their status.
         """
+        # An incomplete item must be the last one, and makes the response incomplete (Open
+        # Responses, State machines). So only the last message or reasoning counts as cut by a
+        # limit.
         failed = self._error is not None
         cut = self._is_incomplete(part)
         for item in self._items.open_items():
@@ -249,7 +268,10 @@ class ResponsesEncoder:
         if part.reason == "other":
             self._items.not_carried(part.type, f"no status for {part.raw_reason or part.reason}")
         response.status = "completed"
+        # An upstream's clock may be ahead of ours.
         response.completed_at = max(self._context.now, response.created_at)
+        # `incomplete` until the tool outputs come. The specification itself has no such state:
+        # there a turn that ends in calls is completed.
         if self._tool_session and self._calls.pending and part.reason == "tool-calls":
             action = wire.RequiredAction(wire.SubmitToolOutputs(self._calls.pending))
             response.status, response.completed_at = "incomplete", None
@@ -262,6 +284,8 @@ class ResponsesEncoder:
         """Writes the error, its fields both at the top level, as the official client types them,
         and nested, as the specification describes them.
         """
+        # The official client types the fields flat; the suite of the specification accepts only
+        # nested ones. `response.failed` follows, because some clients ignore `error` events.
         detail = render_error(error)
         flat = b'"code":%b,"message":%b,"param":%b,"error":' % (
             _json(detail.code),
@@ -270,6 +294,7 @@ class ResponsesEncoder:
         )
         self._events.write("error", NO_ITEM, flat, _json(detail))
         self.response.status = "failed"
+        # `response.error` has these two keys, and the `error` event four.
         self.response.error = wire.ResponseError(detail.code or detail.type, detail.message)
         self._write_snapshot("response.failed")
 
@@ -277,6 +302,8 @@ class ResponsesEncoder:
 
     def _open_message(self, part: TextStart) -> MessageOutputItem:
         """Returns the message that a new part belongs to."""
+        # Parts with the same item id are parts of one message, and arrive in any order among other
+        # items.
         item = self._items.open_item(part.item_id, MessageOutputItem)
         if item is None:
             item = MessageOutputItem(self._items.allocate(part.item_id, "msg"), part)
@@ -292,6 +319,7 @@ class ResponsesEncoder:
         self._events.write(
             "response.content_part.added", text.position, text.locator, b',"part":', empty
         )
+        # A refusal has no annotations.
         if not part.refusal:
             waiting, self._waiting = self._waiting, []
             for annotation in waiting:
@@ -310,7 +338,8 @@ class ResponsesEncoder:
         else:
             type = "response.output_text.done"
             key = b',"logprobs":%b,"text":' % _json(text.logprobs)
-        # A long text is encoded for one event at a time.
+        # The same text goes out four times: here, in its part, in its item and in the snapshot. A
+        # long one is encoded for one event at a time, so that only one copy exists.
         self._events.write(type, text.position, text.locator, key, *large_json.pieces(full_text))
         text.item.parts[text.index] = whole = text.render(full_text)
         type, key = "response.content_part.done", b',"part":'
@@ -319,12 +348,15 @@ class ResponsesEncoder:
 
     def _take_text_end(self, text: TextPartWriter, part: TextEnd, item_extra: ItemExtra) -> None:
         """Takes what only the end of a text has."""
+        # Texts of another dialect may be signed; this one has no field for it.
         if part.signature is not None:
             self._items.not_carried(part.type, f"its signature is only for {part.origin}")
         if item_extra.logprobs:
-            text.logprobs = Raw(_json(item_extra.logprobs))
+            text.logprobs = wire.to_raw(item_extra.logprobs)
         text.item.phase = item_extra.phase or text.item.phase
         text.item.extra_fields |= without_identity(item_extra.item)
+        # Annotations without a target were never emitted as sources. The count tells apart equal
+        # ones.
         if self._items.is_native:
             streamed = Counter(map(bytes, text.annotations))
             for annotation in part.annotations:
@@ -338,6 +370,8 @@ class ResponsesEncoder:
         if text is None and part.text_id is not None:  # its range is meaningless in another text
             part = Source(part.id, part.kind, url=part.url, file_id=part.file_id, title=part.title)
         annotation = self._annotation(part)
+        # A source of another dialect may name no text: the open one that began last gets it, or the
+        # next.
         texts = [text for text in self._texts.values() if not text.refusal]
         if annotation is None:
             self._items.not_carried(part.type, "a source without URL and file id")
@@ -358,6 +392,7 @@ class ResponsesEncoder:
                 "url_citation",
                 source.url,
                 source.title or "",
+                # All four keys of a citation are required, so an unknown range is 0 to 0.
                 start_index=source.start or 0,
                 end_index=source.end or 0,
             )
@@ -370,7 +405,7 @@ class ResponsesEncoder:
             )
         else:
             return None
-        return Raw(_json(citation))
+        return wire.to_raw(citation)
 
     def _annotate(self, text: TextPartWriter, annotation: Raw) -> None:
         key = b',"annotation_index":%d,"annotation":' % len(text.annotations)
@@ -381,6 +416,7 @@ class ResponsesEncoder:
     # Reasoning
 
     def _reasoning_start(self, part: ReasoningStart) -> None:
+        # Every known client reads summaries; few read raw reasoning.
         kind: ReasoningKind = part.kind if self._shows_raw else "summary"
         item = self._items.open_item(part.item_id, ReasoningOutputItem)
         if item is None:
@@ -391,6 +427,7 @@ class ResponsesEncoder:
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
         reasoning = self._reasonings[part.id]
+        # An empty reasoning has no parts on this wire, only its item.
         if reasoning.index is None:
             reasoning.assign_index()
             empty = _json(reasoning.render())
@@ -418,6 +455,8 @@ class ResponsesEncoder:
         """Returns the encrypted content. That of another origin is wrapped in an envelope."""
         item = reasoning.item
         signed = part.encrypted or part.signature or part.redacted
+        # The client sends it back to the same upstream. Content of any other origin is wrapped, so
+        # that it is recognised and never sent there.
         if part.encrypted and part.origin in (NAME, self._context.origin):
             encrypted: str | None = part.encrypted
         else:
@@ -453,16 +492,19 @@ class ResponsesEncoder:
             return
         slot = self._items.allocate(None, "ig")
         self._write_fixed_item(
-            slot, Raw(_json(wire.ImageGenerationCall(slot.id, part.data, format)))
+            slot, wire.to_raw(wire.ImageGenerationCall(slot.id, part.data, format))
         )
 
     def _opaque(self, part: Opaque) -> None:
         id = wire.decode_or_default(part.raw, wire.Identity).id
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
+        # Only audio becomes an event of its own. Otherwise an upstream could end the response with
+        # an item of the type `response.failed`.
         elif part.kind.startswith("response.audio."):
             fields = wire.parse_object(part.raw) or {}
             body = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
+            # An event needs fields behind its number; one without any carries nothing.
             if body:
                 self._events.write(part.kind, NO_ITEM, _json(body)[1:-1])
         elif (content := self._items.item_extra(part.extra).content) is not None:
@@ -474,6 +516,7 @@ class ResponsesEncoder:
 
     def _write_content_part(self, raw: Raw, item_id: str | None) -> None:
         """Writes a content part that is not text."""
+        # The message may have been opened by a text, or this is its first part.
         item = self._open_message(TextStart("", item_id))
         position = (item.index, len(item.parts))
         locator = item.locator + b',"content_index":%d,"part":' % len(item.parts)
@@ -495,15 +538,18 @@ _HANDLERS: dict[type[Part], Callable[[ResponsesEncoder, Any], None]] = {
     ReasoningStart: ResponsesEncoder._reasoning_start,
     ReasoningDelta: ResponsesEncoder._reasoning_delta,
     ReasoningEnd: ResponsesEncoder._reasoning_end,
+    # Calls
     ToolParamsStart: _of_calls(CallWriter.params_start),
     ToolParamsDelta: _of_calls(CallWriter.params_delta),
     ToolParamsEnd: _of_calls(CallWriter.params_end),
     ToolCall: _of_calls(CallWriter.tool_call),
     ToolResult: _of_calls(CallWriter.tool_result),
     ToolApprovalRequest: _of_calls(CallWriter.approval),
+    # What stands alone
     Source: ResponsesEncoder._source,
     File: ResponsesEncoder._file,
     Opaque: ResponsesEncoder._opaque,
+    # The end
     ErrorPart: ResponsesEncoder._on_error,
     Finish: ResponsesEncoder._on_finish,
 }

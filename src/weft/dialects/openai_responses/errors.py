@@ -10,6 +10,8 @@ from weft.parts import ErrorPart
 
 __all__ = ["STATUSES", "read_error", "render_error", "write_error"]
 
+# Two of the five types of the specification (Open Responses, Errors). The original API, and an
+# example in the specification, say `invalid_request_error`.
 REQUEST, SERVER = "invalid_request", "server_error"
 
 TYPES: dict[ErrorClass, str] = {
@@ -25,6 +27,7 @@ TYPES: dict[ErrorClass, str] = {
 }
 """The `type` written for each class of error; `code` is more specific."""
 
+# `invalid_prompt` is one of the codes that the original API lists for `response.error`.
 CODES = openai_errors.OPENAI_CODES | {"invalid_prompt"}
 
 

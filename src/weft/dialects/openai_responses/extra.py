@@ -45,6 +45,8 @@ def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
     remaining = wire.object_fields(item or UNSET)
     for key in mapped:
         remaining.pop(key, None)
+    # Any other status is kept, also one that is odd for a finished item: calls that a program makes
+    # are done with `in_progress`, and some hosts finish images with `generating`.
     if bytes(remaining.get("status", wire.NULL)) == b'"completed"':
         del remaining["status"]
     return remaining
@@ -62,6 +64,8 @@ def item_extra(fields: dict[str, Raw]) -> Json:
 
 def start_extra(item: wire.ResponsesItem, call: ToolCall) -> Json:
     """Returns the `extra` of a tool-params-start."""
+    # The id of a hosted call is that of its item, which leaves no field of the part for its call
+    # id.
     own_call_id = call.provider_executed and item.call_id != call.id
     return item_extra(
         wire.present_fields(
@@ -82,7 +86,9 @@ def finish_extra(response: wire.ResponseObject) -> Json:
     fields = wire.present_fields(
         service_tier=response.service_tier,
         conversation=response.conversation,
+        # The rest of `reasoning` echoes the request.
         reasoning=response.reasoning if "context" in reasoning else UNSET,
+        # Hosts add counts of their own, for example the sources used or the cost.
         usage=response.usage if usage.keys() - _USAGE_FIELDS else UNSET,
     )
     return wire.raw_object({"response": wire.raw_object(fields)}) if fields else UNSET

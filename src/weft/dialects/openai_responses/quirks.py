@@ -9,6 +9,8 @@ from weft.context import Quirks
 class ResponsesQuirks(Quirks):
     """The defaults are plain Open Responses."""
 
+    # The compliance suite of the specification fails a stream with an event type that it does not
+    # know, `ping` included. So the session form is opt-in.
     tool_session: bool = False
     """Whether a turn that waits for client tools is announced with `response.required_action` and
     status `incomplete`, and keepalives are typed, numbered `ping` events. A request can ask for the

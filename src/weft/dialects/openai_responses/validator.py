@@ -1,4 +1,4 @@
-"""Validates one Responses stream against its rules (`validation/rules.py`).
+"""Validates one Responses stream against its rules (`rules.toml`).
 
 Reads untyped events and shares no code with the decoder. An item is found by its id, or else by its
 output index. After a violation it goes on with the most likely meaning of the event, so that one
@@ -28,6 +28,7 @@ EVENT_STATUSES: dict[str, tuple[str, ...]] = {
     "response.queued": ("queued",),
     "response.in_progress": ("in_progress",),
     "response.completed": ("completed",),
+    # There is no event for a cancelled response, so Weft ends it with this one.
     "response.incomplete": ("incomplete", "cancelled"),
     "response.failed": ("failed",),
 }
@@ -40,6 +41,7 @@ ITEMS_WITH_PROGRESS = frozenset({*CALL_VALUES, "message", "reasoning"})
 
 
 class _StreamPhase(Enum):
+    # A stream goes through the first four; the first frame decides whether it is one.
     NOT_STARTED = "fresh"
     OPEN = "open"
     ENDED = "ended"
@@ -56,6 +58,7 @@ class ResponsesValidator:
         self._shapes = ShapeValidator(self._report)
         self._framing = FramingDetector()
         self._phase = _StreamPhase.NOT_STARTED
+        # In order of their first occurrence, so that a report can name the last new one.
         self._seen: dict[str, int] = {}
         """Event types, and the event at which each came first."""
         self._terminal = ""
@@ -64,17 +67,22 @@ class ResponsesValidator:
         self._highest = -1
         self._id = ""
         self._items: list[TrackedItem] = []
+        # Ids and indexes may each be wrong, so an item can be found by either alone. The first one
+        # wins: a repeated index or id is reported, and later events mean the item that had it
+        # first.
         self._by_key: dict[tuple[str | None, int | None], TrackedItem] = {}
         """The first item with each (id, index), (id, None) and (None, index)."""
         self._calls: dict[str, TrackedItem] = {}
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
         self._framing.feed(frame)
+        # Servers SHOULD NOT use `id` (Open Responses).
         if frame.id is not None:
             self._report("id-line", "", f"an id: line with {shown(frame.id)}; expected none")
         if self._phase is _StreamPhase.DONE:
             detail = f"{_name(frame, event)} came after [DONE]; expected the end of the stream"
             self._report("after-done", "", detail)
+        # A body alone is legal. With [DONE] behind it, it stood in the place of events.
         elif frame.data == DONE and self._phase is _StreamPhase.BODY:
             detail = "a response body inside a stream; expected events, each with a type"
             self._report("type-missing", "", detail)
@@ -96,9 +104,11 @@ class ResponsesValidator:
     def finish(self) -> None:
         if self._phase is _StreamPhase.BODY:
             return
+        # The terminator belongs to server-sent events: on a WebSocket there is none.
         if self._phase is not _StreamPhase.DONE and self._framing.events:
             detail = f"the stream ended after {self._last_event()}; expected [DONE]"
             self._report("done-missing", "", detail)
+        # Without `response.created` there is no response that could fail.
         if "error" in self._seen:
             if self._terminal != "response.failed" and "response.created" in self._seen:
                 last = self._terminal or "the end of the stream"
@@ -116,6 +126,8 @@ class ResponsesValidator:
     # Frames
 
     def _check_event_name(self, frame: Frame, type: str) -> None:
+        # Whether the input has event names at all is known later: JSON lines and WebSocket messages
+        # do not.
         if not frame.event:
             if self._first_unnamed is None:
                 self._first_unnamed = self._report.at
@@ -141,6 +153,8 @@ class ResponsesValidator:
         if not type:
             detail = f"type is {shown(event.get('type'))}; expected the name of the event"
             self._report("type-missing", frame.event, detail)
+            # Continues with the name, so that one missing key is not reported as an unknown event
+            # as well.
             type = frame.event
         self._check_number(event, type)
         if not type:
@@ -154,6 +168,7 @@ class ResponsesValidator:
         handler = _HANDLERS.get(type)
         if handler is not None:
             handler(self, type, event)
+        # Progress events have no rules of their own, but their item must exist and be open.
         elif "output_index" in EVENTS.get(type, ()):
             self._open_item(type, event)
 
@@ -164,6 +179,8 @@ class ResponsesValidator:
             detail = f"{subject} {shown(event.get('sequence_number'))}; expected an integer"
             self._report("number-missing", "", detail)
             return
+        # The specification only says that numbers grow. From 0 and without gaps is practice, and
+        # lets a client notice a lost event.
         expected = self._highest + 1
         detail = f"{subject} {shown(number)}; expected {shown(expected)}"
         if not self._numbers and number != 0:
@@ -179,6 +196,8 @@ class ResponsesValidator:
 
     def _check_order(self, type: str) -> None:
         """Checks that the event may come at this point of the stream."""
+        # `completed` and then `failed` after a late read error is a common mistake, so a second
+        # terminal event has a rule of its own.
         if self._phase in (_StreamPhase.ENDED, _StreamPhase.BODY):
             rule = "terminal-repeated" if type in TERMINAL_EVENTS else "after-terminal"
             after = self._terminal or "a response body"
@@ -186,6 +205,7 @@ class ResponsesValidator:
             self._report(rule, "", detail)
         elif self._phase is _StreamPhase.NOT_STARTED and type in EVENTS:
             self._phase = _StreamPhase.OPEN
+            # An error may come before anything was created.
             if type not in ("response.created", "error"):
                 detail = f"{type} is the first event; expected response.created"
                 self._report("created-first", "", detail)
@@ -206,6 +226,7 @@ class ResponsesValidator:
 
     def _on_response(self, type: str, event: JsonObject) -> None:
         response = fields(event.get("response"))
+        # A missing response is reported by the rule about the keys of an event.
         if response:
             self._shapes.snapshot(type, response)
         status, legal = text(response.get("status")), EVENT_STATUSES.get(type, ())
@@ -221,6 +242,7 @@ class ResponsesValidator:
         self._id = self._id or id
 
     def _check_in_progress(self, type: str) -> None:
+        # Checked where items begin and where the response ends, because either may come first.
         if "response.in_progress" not in self._seen:
             expected = "expected response.created, response.in_progress, then items"
             detail = f"{type} came before response.in_progress; {expected}"
@@ -246,6 +268,7 @@ class ResponsesValidator:
             detail = f"{type} has {shown(reason)} as reason in incomplete_details"
             self._report("incomplete-without-reason", "", f"{detail}; expected a reason")
         self._check_finished(type, response)
+        # An incomplete item must be the last one (Open Responses, State machines).
         for item in self._items[:-1]:
             if item.done.get("status") == "incomplete":
                 detail = f"{item} is incomplete and not the last item; expected only the last to be"
@@ -263,6 +286,7 @@ class ResponsesValidator:
     def _check_finished(self, type: str, response: JsonObject) -> None:
         self._check_in_progress(type)
         for item in self._items:
+            # An item that was never added is reported as such.
             if item.done_at is None and item.added_at is not None:
                 detail = f"{type} came while {item} is open; expected its output_item.done before"
                 self._report("item-not-done", item, detail)
@@ -273,6 +297,8 @@ class ResponsesValidator:
     def _check_output(self, type: str, output: list[JsonObject]) -> None:
         """Checks that the final output is all streamed items, in order."""
         where = f"output of {type}"
+        # An item whose id changed is found by its position, unless the item at that position is
+        # listed under its own id.
         ids = {text(listed.get("id")) for listed in output}
         seen: dict[int, None] = {}
         for index, listed in enumerate(output):
@@ -290,6 +316,8 @@ class ResponsesValidator:
             if item.order not in seen and item.added_at is not None:
                 detail = f"{where} lacks {item}; expected all streamed items"
                 self._report("output-lost", item, detail)
+        # `seen` keeps the order of the output. Some servers rebuild it as reasoning, message,
+        # calls.
         if list(seen) != sorted(seen):
             found = ", ".join(shown(listed.get("id")) for listed in output)
             expected = ", ".join(shown(item.id) for item in self._items)
@@ -315,6 +343,7 @@ class ResponsesValidator:
 
     def _track(self, item: TrackedItem) -> None:
         self._items.append(item)
+        # The exact pair first, then either alone: see `_find`.
         for key in ((item.id, item.index), (item.id, None), (None, item.index)):
             self._by_key.setdefault(key, item)
 
@@ -329,6 +358,8 @@ class ResponsesValidator:
             detail = f"{subject}, which was added at event {same_index.added_at}"
             self._report("item-repeated", same_index, f"{detail}; expected one added for each item")
             return False
+        # One counter over all kinds of items. Servers that count calls apart collide as soon as
+        # there is reasoning, too.
         expected = len(self._items)
         if same_index is not None:
             detail = (
@@ -354,6 +385,7 @@ class ResponsesValidator:
             self._report("call-id-missing", item, detail)
             return
         other = self._calls.setdefault(item.call_id, item)
+        # A client may execute the call once for each item.
         if other is not item:
             detail = f"{type} announces call {shown(item.call_id)} as {item}; it was announced at "
             detail += f"event {other.added_at} as {other}; expected one item for each call"
@@ -376,6 +408,7 @@ class ResponsesValidator:
     def _find(self, id: str, index: int | None) -> TrackedItem | None:
         """Finds an item by its id, or by its index if no item has that id."""
         known = self._by_key
+        # Ids before indexes, unlike in the decoder, which must also read hosts that change ids.
         by_id = known.get((id, index)) or known.get((id, None)) if id else None
         return by_id or (known.get((None, index)) if index is not None else None)
 
@@ -388,6 +421,7 @@ class ResponsesValidator:
         item = TrackedItem(self._report, index, {**listed, "id": id}, len(self._items))
         detail = f"{type} for {item}, which was never added; expected output_item.added first"
         self._report("item-not-added", (id, index), detail)
+        # An event with neither belongs to no item that could be named again.
         if id or index is not None:
             self._track(item)
         return item

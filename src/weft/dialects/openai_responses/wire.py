@@ -20,10 +20,14 @@ NAME: Final = "openai-responses"
 RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
 """The event prefix of raw reasoning: the one clients expect, and the one in the specification."""
 
+# In any other field half a pair is replaced at once: nothing follows that could complete it.
 STREAMED_FIELDS = frozenset(
     {"delta", "text", "refusal", "arguments", "input", "code", "diff", "stdout", "stderr"}
 )
 """Fields that arrive in pieces, so that a surrogate pair may be split between two of them."""
+
+RESPONSE_OBJECT = "response"
+"""The `object` of a response, which tells a body from an event."""
 
 NULL = Raw(b"null")
 
@@ -56,6 +60,10 @@ class Identity(msgspec.Struct):
     id: str | None = None
 
 
+class ObjectOnly(msgspec.Struct):
+    object: str | None = None
+
+
 class ResponsesCaller(msgspec.Struct):
     caller_id: str | None = None
 
@@ -77,6 +85,7 @@ class ResponsesItem(msgspec.Struct):
     phase: str | None = None
     content: list[Raw] | UnsetType | None = UNSET
     summary: list[Raw] | None = None
+    # Absent and null differ: an item without this key, but with `content`, announces raw reasoning.
     encrypted_content: str | UnsetType | None = UNSET
     call_id: str | None = None
     name: str | None = None
@@ -125,6 +134,7 @@ class ResponsesUsage(msgspec.Struct):
 
 class ResponsesError(msgspec.Struct):
     message: str | None = None
+    # A number on some hosts.
     code: str | int | None = None
     type: str | None = None
     param: str | int | None = None
@@ -149,6 +159,7 @@ class ResponseObject(msgspec.Struct):
     store: bool | None = None
     status: str | None = None
     incomplete_details: IncompleteDetails | None = None
+    # A bare string is in no specification, but there are gateways that send it.
     error: ResponsesError | str | None = None
     usage: Json = UNSET
     output: list[Raw] | None = None
@@ -165,6 +176,8 @@ class CommandOutputDelta(msgspec.Struct, omit_defaults=True):
     stderr: str | None = None
 
 
+# One shape for all events, because `type` may come last. Without cycles in it, the garbage
+# collector need not track it.
 class ResponsesEvent(msgspec.Struct, gc=False):
     """Any event. With `object` it is a whole response, and with `error` alone an error body."""
 
@@ -180,14 +193,18 @@ class ResponsesEvent(msgspec.Struct, gc=False):
     item_id: str | None = None
     item: Json = UNSET
     part: ResponsesPart | None = None
+    # An object only for the output of commands. Null is read as an empty delta.
     delta: str | CommandOutputDelta | None = None
     text: str | None = None
     refusal: str | None = None
+    # Whole values, in the `.done` events
     arguments: str | None = None
     input: str | None = None
     diff: str | None = None
+    # Annotations
     annotation: Json = UNSET
     annotations: list[Raw] | None = None
+    # Errors, flat or nested, and the sign of a Chat Completions chunk
     error: ResponsesError | str | None = None
     message: str | None = None
     code: str | int | None = None
@@ -196,6 +213,7 @@ class ResponsesEvent(msgspec.Struct, gc=False):
 
 # What is written
 
+# The statuses of core items; `failed` is not among them.
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
@@ -262,30 +280,15 @@ class RequiredAction(msgspec.Struct):
 
 # Raw JSON
 
-
-class ObjectOnly(msgspec.Struct):
-    """Tells a response body from an event."""
-
-    object: str | None = None
-
-
-RESPONSE_OBJECT = "response"
-
 decode_event = large_json.decoder(ResponsesEvent)
-_decode_object = msgspec.json.Decoder(ObjectOnly).decode
+_encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-
-
-def is_response_body(data: bytes) -> bool:
-    try:
-        return _decode_object(data).object == RESPONSE_OBJECT
-    except (ValueError, RecursionError):
-        return False
 
 
 def one_line(raw: Raw) -> Raw:
     """Returns the value as a copy on one line; in a body it may span several."""
     text = bytes(raw)
+    # Formatting parses the whole value, so it is done only where needed.
     if b"\n" in text or b"\r" in text:
         text = msgspec.json.format(text, indent=-1)
     return Raw(text)
@@ -299,8 +302,8 @@ def object_fields(raw: Json) -> dict[str, Raw]:
         return {}
 
 
-def to_raw(value: str | int) -> Raw:
-    return Raw(msgspec.json.encode(value))
+def to_raw(value: object) -> Raw:
+    return Raw(_encode(value))
 
 
 def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
@@ -312,9 +315,14 @@ def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
     }
 
 
+def present_or(value: Json, default: Raw) -> Raw:
+    """Returns the value; the default if it is absent or null."""
+    return value if isinstance(value, Raw) and value != NULL else default
+
+
 def raw_object(values: dict[str, Raw]) -> Raw:
     """Encodes an object of raw values on one line."""
-    return one_line(Raw(msgspec.json.encode(values)))
+    return one_line(to_raw(values))
 
 
 def parse_object(text: str | bytes | Raw) -> Fields | None:

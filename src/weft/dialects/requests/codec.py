@@ -51,6 +51,7 @@ class Losses:
         self._add(Loss(path, "refused", detail))
 
     def _add(self, loss: Loss) -> None:
+        # Renderers of tools and of their choice look at the same values. Lists are short: no set.
         if loss not in self.found:
             self.found.append(loss)
 
@@ -77,7 +78,9 @@ class SourcePaths:
 
     def source(self, canonical: str) -> str:
         """Returns the client's path: the longest known prefix is replaced, the rest kept."""
+        # Parsers record only where a path differs; what is below it is found by its prefix.
         for cut in range(len(canonical), 0, -1):
+            # Only whole steps of a path: `user` is not the beginning of `user_id`.
             if cut < len(canonical) and canonical[cut] not in ".[":
                 continue
             source = self._paths.get(canonical[:cut])
@@ -119,6 +122,7 @@ class RequestCodec:
     render: Callable[[Request, Context, Losses], Rendered]
     """Never raises for a request that was parsed: what cannot be expressed is in the losses."""
 
+    # Only Anthropic Messages pauses, with `pause_turn`.
     continued: Callable[[bytes, bytes], bytes] | None = None
     """For a wire whose responses may pause: the body that requests the rest, from the body of the
     request and the body of the response so far."""
@@ -129,5 +133,6 @@ def accepted_origins(context: Context, name: str, *, native: bool) -> frozenset[
     target's own dialect, also those without an envelope: only an upstream of that dialect can have
     given them to the client.
     """
+    # A dialect's name stands for its host where no upstream is known, as in the library.
     own = context.origin or name
     return frozenset({own, name}) if native else frozenset({own})

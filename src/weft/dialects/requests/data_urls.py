@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from weft.request import FileContent, ImageContent
 
-_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+# RFC 2397. Parameters of the media type (`;charset=utf-8` from browsers, `;name=…` from upload
+# libraries) are dropped: the other dialects have a bare media type. RFC 3986 (3.1): the case of a
+# scheme means nothing.
+_DATA_URL = re.compile(r"data:([^;,]+)(?:;[^;,]*)*;base64,(.*)", re.DOTALL | re.IGNORECASE)
 
 
 class DataUrl(NamedTuple):
@@ -29,6 +32,7 @@ def data_url(media_type: str, data: str) -> str:
 def image_url(image: ImageContent) -> str | None:
     """Returns the URL of an image, a data URL if its bytes are known."""
     if image.data is not None:
+        # Without a type it would mean text/plain (RFC 2397, section 2).
         return data_url(image.media_type or "image/png", image.data)
     return image.url
 
@@ -39,5 +43,5 @@ def text_of_file(file: FileContent) -> str | None:
         return None
     try:
         return b64decode(file.data, validate=True).decode()
-    except ValueError:
+    except ValueError:  # not base64, or not UTF-8: the file goes out as bytes
         return None

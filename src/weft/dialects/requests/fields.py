@@ -13,6 +13,7 @@ from weft.parts import Json
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+# How msgspec ends its messages; the path becomes the `param` of the error.
 _AT = re.compile(r" - at `\$(.*)`$")
 _SPARE_LEVELS = 100
 """Levels of nesting left for code that reads a body later, deeper in the stack."""
@@ -22,6 +23,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 def check_body(data: bytes) -> None:
     """Raises BadRequest for bytes that are not UTF-8, or nested too deeply to be read."""
+    # The check costs less than decoding.
     if not data.isascii():
         try:
             data.decode()
@@ -30,6 +32,7 @@ def check_body(data: bytes) -> None:
     if data.count(b"[") + data.count(b"{") < _SPARE_LEVELS:
         return  # however they are nested
     try:
+        # msgspec raises at Python's recursion limit, so the body is tried with levels to spare.
         msgspec.json.decode(b"[" * _SPARE_LEVELS + data + b"]" * _SPARE_LEVELS, type=Raw)
     except RecursionError:
         raise BadRequest("", "nested too deeply") from None
@@ -42,6 +45,7 @@ def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
     try:
         return large_json.read(data, wanted)
     except RecursionError:
+        # `check_body` looked at the whole; a `Raw` may be read from deeper in the stack.
         raise BadRequest(path, "nested too deeply") from None
     except ValueError as problem:
         at = _AT.search(str(problem))
@@ -63,6 +67,7 @@ def other_fields(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) 
     return Raw(large_json.write(rest)) if rest else UNSET
 
 
+# Structs are few and never change; this is asked for every object of a body.
 @cache
 def declared_names(shape: type[msgspec.Struct]) -> frozenset[str]:
     """Returns the names of a struct's fields on the wire, its tag included."""

@@ -14,6 +14,7 @@ from weft.request import CallContent, Message, Request, ResultContent
 WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
 """The names of the function: alone, and with its namespace, for hosts that allow no dot."""
 
+# Models put the namespace of functions before each name, as in their training.
 _PREFIX = "functions."
 
 
@@ -21,6 +22,7 @@ class WrappedCall(msgspec.Struct):
     """One call inside a wrapper."""
 
     recipient_name: str
+    # Raw: the arguments go out with the spelling that the model chose.
     parameters: Raw = Raw(b"{}")
 
     @property
@@ -62,12 +64,14 @@ def holds_wrapper(message: Message) -> bool:
 
 def unwrap_calls(call: CallContent, answered: Collection[str]) -> list[CallContent]:
     """Returns the calls inside a wrapper, if they have results; none for any other call."""
+    # A client that answered the wrapper itself knows it as one call.
     if call.name not in WRAPPERS or call.id in answered:
         return []
     try:
         uses = parse_wrapped_calls(call.params)
     except ValueError:
         return []
+    # Weft numbers the inner calls from 0; a history from elsewhere may begin with 1.
     numbers = next(
         (
             range(first, first + len(uses))
@@ -82,7 +86,9 @@ def unwrap_calls(call: CallContent, answered: Collection[str]) -> list[CallConte
             id=f"{call.id}_{number}",
             name=use.name,
             params=use.params,
+            # The id of the item was the wrapper's.
             item_id=None,
+            # A step is signed once, on its first call.
             signature=call.signature if number == numbers.start else None,
             extra=UNSET,
         )

@@ -6,15 +6,16 @@ from hashlib import sha256
 from weft.dialects.requests.codec import Losses
 from weft.request import Request
 
-IDENTIFIER_LIMIT = 64
 
-
-def shorten_identifier(user: str) -> str:
-    """Returns the identifier of a user, hashed if it is longer than 64 characters."""
-    return user if len(user) <= IDENTIFIER_LIMIT else _sha256(user)
+def shorten_identifier(user: str, limit: int) -> str:
+    """Returns the identifier of a user; if it is longer than the limit, its hash, which has 64
+    characters.
+    """
+    return user if len(user) <= limit else _sha256(user)
 
 
 def _sha256(text: str) -> str:
+    # Lone surrogates may come in through JSON escapes, and must not raise here.
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -38,6 +39,8 @@ class NameSanitizer:
         cleaned = self._illegal.sub("_", original)
         if cleaned == original and 0 < len(original) <= self._limit:
             return original
+        # The underscore and eight digits fit into the limit. Being a hash of the original, they
+        # are the same in every request: prompt caches depend on it.
         legal = f"{cleaned[: self._limit - 9]}_{_sha256(original)[:8]}"
         self.changed[legal] = original
         return legal
@@ -55,6 +58,7 @@ class ToolNameMap:
         first: str | None = None,
     ) -> None:
         """`characters` is the inside of a character class; `first` that of the first character."""
+        # One character is left for the underscore that a wrong first character may need.
         self._sanitizer = NameSanitizer(characters, limit - 1 if first else limit)
         self._first = re.compile(f"[{first or characters}]")
         self._losses = losses
@@ -68,6 +72,7 @@ class ToolNameMap:
 
     def rename_at(self, path: str, name: str, namespace: str | None) -> str:
         """Returns the name that is at a path."""
+        # Only Responses has namespaces, and two of them may hold tools of the same name.
         legal = self._sanitizer.sanitize(f"{namespace}__{name}" if namespace else name)
         if not self._first.match(legal):
             legal = f"_{legal}"

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
-from weft.dialects.requests.names import IDENTIFIER_LIMIT, shorten_identifier
+from weft.dialects.requests.names import shorten_identifier
 from weft.dialects.requests.strict_schemas import is_strict
 from weft.dialects.requests.turns import LocatedContent
 from weft.dialects.requests.unknown_fields import (
@@ -57,14 +57,22 @@ class OpenAIFamilyOption(NamedTuple):
 FAMILY_FIELDS = frozenset({"moderation", "prompt_cache_options", "stream_options"})
 """Fields without a canonical one that both dialects have."""
 
+# API reference, `service_tier`. Anthropic's `standard_only` means the same as `default`.
 _FAMILY_TIERS = frozenset({"auto", "default", "fast", "flex", "priority", "scale"})
 _TIER_NAMES = {"standard_only": "default", "standard": "default"}
+
+# Characters. The API refuses a longer `user` with 400, although its reference does not say so; that
+# of `safety_identifier` does.
+_USER_LIMIT = 64
+_SAFETY_IDENTIFIER_LIMIT = 128
 
 # Prompt caching
 
 BREAKPOINT_KEY = "prompt_cache_breakpoint"
 _EXPLICIT = "explicit"
+# The shortest TTL that is not shorter than the one requested.
 _BREAKPOINT_TTLS: dict[Cache, str | None] = {"5m": None, "1h": "12h"}
+# API reference, `prompt_cache_retention`.
 _RETENTION: dict[Cache, str] = {"5m": "in_memory", "1h": "24h"}
 CACHE_OF_RETENTION: dict[str, Cache] = {word: cache for cache, word in _RETENTION.items()}
 
@@ -115,6 +123,7 @@ class OpenAIFamilyOptions:
     def effort(self, of_budget: Callable[[int], Effort]) -> Effort | None:
         """Returns the requested effort, or the one that a budget stands for."""
         reasoning = self._request.reasoning
+        # The family has efforts, Anthropic and Gemini have budgets as well.
         if reasoning is None or reasoning.budget_tokens is None:
             return reasoning.effort if reasoning else None
         effort = reasoning.effort or of_budget(reasoning.budget_tokens)
@@ -123,16 +132,18 @@ class OpenAIFamilyOptions:
         return effort
 
     def user(self) -> str | None:
-        return self._identifier(self._request.user, "user")
+        return self._identifier(self._request.user, "user", _USER_LIMIT)
 
     def safety_identifier(self) -> str | None:
-        return self._identifier(self._request.safety_identifier, "safety_identifier")
+        identifier = self._request.safety_identifier
+        return self._identifier(identifier, "safety_identifier", _SAFETY_IDENTIFIER_LIMIT)
 
-    def _identifier(self, user: str | None, path: str) -> str | None:
-        if user is None or self.is_native or shorten_identifier(user) == user:
+    def _identifier(self, user: str | None, path: str, limit: int) -> str | None:
+        # A client of the target itself decides what it sends, even if the host will reject it.
+        if user is None or self.is_native or len(user) <= limit:
             return user
-        self._losses.warned(path, f"longer than {IDENTIFIER_LIMIT} characters; its hash is sent")
-        return shorten_identifier(user)
+        self._losses.warned(path, f"longer than {limit} characters; its hash is sent")
+        return shorten_identifier(user, limit)
 
     def metadata(self) -> dict[str, str] | None:
         metadata = self._request.metadata
@@ -158,6 +169,7 @@ class OpenAIFamilyOptions:
         cache = self._request.cache
         if cache is None or self.in_family:
             return _RETENTION[cache] if cache else None
+        # These hosts cache prompts without being asked.
         if cache == "5m":
             self._losses.adapted("cache", "dropped: caching is the default")
             return None
@@ -173,6 +185,7 @@ class OpenAIFamilyOptions:
         cache = content.cache
         path = self.breakpoint_path(path)
         source = fields_of(content.extra).get(BREAKPOINT_KEY)
+        # With its own TTL or mode, which the canonical cache cannot express.
         if source is not None and self.in_family:
             return msgspec.json.decode(source, type=CacheBreakpoint)
         if cache is None:
@@ -192,12 +205,14 @@ class OpenAIFamilyOptions:
     ) -> list[LocatedContent]:
         """Returns the contents of a result, the last one with the result's own breakpoint."""
         match contents:
+            # Results have no breakpoint here; the last part of their content marks the same prefix.
             case _ if cache is None:
                 return contents
             case [
                 *rest,
                 LocatedContent(where, TextContent() | ImageContent() | FileContent() as last),
             ]:
+                # Both end at the same place: one is enough.
                 if last.cache is not None:
                     self._losses.adapted(f"{where}.cache", "replaced by that of the result")
                 self._moved[where] = path
@@ -217,9 +232,11 @@ class OpenAIFamilyOptions:
         """Reports the extra fields of contents, and of the contents of results."""
         for place, content in enumerate(contents):
             where = f"{path}.content[{place}]"
+            # Both are dropped or passed on whole, and reported where that happens.
             if isinstance(content, OpaqueContent | ReasoningContent):
                 continue
             report_dropped_extras(self.extras(content.extra), where, self._losses, self._name)
+            # A result that could not be parsed is refused as a whole.
             if isinstance(content, ResultContent) and UNPARSED_RESULT_FIELDS.isdisjoint(
                 fields_of(content.extra)
             ):
@@ -236,9 +253,11 @@ class OpenAIFamilyOptions:
         output = self._request.output
         strict = output.strict
         if not self.in_family:
+            # Anthropic and Gemini enforce every output schema.
             strict = strict is not False
             if strict and not is_strict(output.schema):
                 strict = False
+                # Strict mode would reject it, and to close it would change what it means.
                 self._losses.warned("output.schema", "not enforced: it has open objects")
         if output.name is None:
             self._losses.adapted("output.name", "the schema needs a name: it is sent as `output`")
@@ -255,6 +274,7 @@ class OpenAIFamilyOptions:
     def renders_tool_choice(self) -> bool:
         """Whether there is a tool choice to send; one without tools is reported."""
         choice = self._request.tool_choice
+        # The API rejects a choice without tools. What a client of it sends is left to the host.
         if choice is None or self._request.tools or self.is_native:
             return choice is not None
         if choice != ToolChoice():
@@ -264,6 +284,7 @@ class OpenAIFamilyOptions:
     def report_unavailable(self, options: Iterable[OpenAIFamilyOption]) -> None:
         """Reports the options that get lost, those that must not first."""
         lost = [one for one in options if one.is_set is not None and one.is_set(self._request)]
+        # The first refusal is the error that the client sees.
         for option in sorted(lost, key=lambda one: one.instead is None):
             path, instead = option.canonical, option.instead
             if instead is None:

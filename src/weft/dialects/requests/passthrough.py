@@ -35,6 +35,7 @@ class RequestWithSource(Request, frozen=True, omit_defaults=True):
 
 
 def with_source(request: Request, body: bytes, messages: list[Raw | None]) -> Request:
+    # Compared with the request at rendering: what is still equal goes out in its own bytes.
     source = SourceBody(request, Raw(body), tuple(messages))
     return RequestWithSource(**msgspec.structs.asdict(request), source=source)
 
@@ -55,6 +56,7 @@ def source_messages(source: SourceBody | None, request: Request) -> list[Raw | N
         return [None] * len(request.messages)
     then, now = source.request.messages, request.messages
     added = len(now) - len(then)
+    # Before, only if the client's own messages are all there, at the end.
     prepended = added if now[: len(then)] != then and now[added:] == then else 0
     pairs = zip(then, source.messages, strict=True)
     aligned = chain(repeat(None, prepended), pairs, repeat(None))
@@ -71,6 +73,7 @@ def source_fields(
     if source is None:
         return rendered
     before = source.request
+    # Keys that nobody here knows are in `extra`, all in one.
     is_extra_same = before.extra == request.extra
 
     def is_same(key: str) -> bool:
@@ -78,6 +81,7 @@ def source_fields(
         return is_extra_same if get is None else get(before) == get(request)
 
     fields = fields_of(source.body)
+    # The client's own keys first, in its order; then those that the change added.
     found = {key: raw if is_same(key) else rendered.get(key) for key, raw in fields.items()}
     found |= {key: raw for key, raw in rendered.items() if key not in fields and not is_same(key)}
     return {key: raw for key, raw in found.items() if raw is not None}

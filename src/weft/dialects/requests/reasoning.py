@@ -4,6 +4,7 @@ from weft.request import Effort
 
 EFFORT_BUDGETS: dict[Effort, int] = {
     "none": 0,
+    # The smallest budget that Anthropic takes.
     "minimal": 1024,
     "low": 2048,
     "medium": 8192,

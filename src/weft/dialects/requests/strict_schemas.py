@@ -4,6 +4,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 
+# OpenAI, "Structured Outputs": the subset of JSON Schema that strict mode supports.
 class _StrictSchema(msgspec.Struct):
     """The keywords of a JSON schema that strictness depends on."""
 
@@ -28,15 +29,19 @@ def is_strict(schema: Raw | UnsetType) -> bool:
         top = msgspec.json.decode(schema, type=_StrictSchema)
     except (ValueError, RecursionError):
         return False
+    # The root must be an object, and not a union of types.
     return top.type == Raw(b'"object"') and _is_closed(top)
 
 
 def _is_closed(schema: _StrictSchema | bool) -> bool:
+    # `true` allows anything, and neither `allOf` nor `oneOf` is supported.
     if isinstance(schema, bool) or schema.all_of is not UNSET or schema.one_of is not UNSET:
         return False
     properties = schema.properties if isinstance(schema.properties, dict) else {}
+    # The type may be a list, such as `["object", "null"]`.
     if properties or (isinstance(schema.type, Raw) and b'"object"' in bytes(schema.type)):
         required = schema.required if isinstance(schema.required, list) else []
+        # Optional keys are written as nullable ones, so every key is required.
         if schema.additional is not False or set(properties) != set(required):
             return False
     inner = [*properties.values()]

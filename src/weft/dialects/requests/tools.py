@@ -15,21 +15,22 @@ FREE_TEXT_SCHEMA = Raw(
 """The parameters of a custom tool that is declared as a function."""
 
 _APPROVAL = "require_approval"
-_NEVER_ASKS = frozenset({"anthropic-messages", "gemini"})
-"""Dialects that never ask for approval before a remote tool runs."""
 
 _json = msgspec.json.Encoder().encode
 
 
 def arguments_object(call: CallContent, path: str, losses: Losses) -> Raw:
     """Returns the arguments of an earlier call as an object, wrapped in one if they are not."""
+    # The same object that `FREE_TEXT_SCHEMA` declares: the model sees its calls as it made them.
     if call.format == "text":
         losses.adapted(f"{path}.params", "free text is sent as an object with the key input")
         return Raw(_json({"input": call.params}))
+    # Models call tools without parameters with an empty string.
     if not call.params.strip():
         return Raw(b"{}")
     if is_json_object(call.params):
         return Raw(call.params.encode())
+    # Cut or broken JSON. As `{}` it would claim that the model gave no arguments.
     losses.warned(f"{path}.params", "not an object: sent under the key _raw")
     return Raw(_json({"_raw": call.params}))
 
@@ -46,7 +47,9 @@ def report_no_approval(tool: Tool, path: str, losses: Losses, target: str) -> No
     extra = fields_of(tool.extra)
     approval = extra.pop(_APPROVAL, None)
     if approval is None:
-        if tool.origin not in _NEVER_ASKS:
+        # Waived, or of a dialect that never asks; a tool that was built without a body says
+        # neither.
+        if tool.origin is None:
             losses.warned(path, "tools of remote servers run without approval")
     elif bytes(approval) != b'"never"':
         losses.refused(f"{path}.{_APPROVAL}", "approvals are not available; set never")
@@ -58,6 +61,7 @@ class Grammar(msgspec.Struct, omit_defaults=True):
     syntax: str = "lark"
 
 
+# Chat Completions nests the grammar one level deeper than Responses does.
 class _ToolFormat(msgspec.Struct):
     type: str = "text"
     grammar: Grammar | None = None

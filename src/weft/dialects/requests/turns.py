@@ -19,6 +19,7 @@ from weft.dialects.requests.multi_tool_use import (
     holds_wrapper,
     unwrap_calls,
 )
+from weft.dialects.requests.source_dialects import source_dialect
 from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE
 from weft.ids import Claims
 from weft.request import (
@@ -69,11 +70,13 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
             for one in turn.contents
             if isinstance(one.content, OpaqueContent) and one.content.kind == TOOL_DECLARATION
         ]
+        # Dialects with one list of tools have no turn for them.
         if turn.contents and len(declarations) == len(turn.contents):
             for one in declarations:
                 losses.adapted(one.path, "its tools are declared with the others")
         else:
             found.append(turn)
+    # The calls may be in the stored response, which is not at hand here.
     pairs = _Pairs(found, losses, other_calls=request.previous_response_id is not None)
     pairs.check(repair=repair)
     out: list[Turn] = []
@@ -82,6 +85,7 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
         turns = [pairs.without_dropped(turn) for turn in group]
         step += is_step
         out += turns if is_step else _after_step(turns, pairs.results(step), pairs, losses)
+    # Calls at the very end: with `repair` their made-up results need a turn of their own.
     if found and found[-1].role == "assistant":
         out += _after_step([], pairs.results(step), pairs, losses)
     return [turn for turn in out if turn.contents or turn.message]
@@ -100,8 +104,10 @@ def message_turns(request: Request, losses: Losses) -> Iterator[Turn]:
             LocatedContent(f"{path}.content[{place}]", content)
             for place, content in enumerate(message.content)
         ]
+        # Hardly any message holds one, so the ids of all results are collected only here.
         if holds_wrapper(message) and not declares_wrapper(request):
             contents = _unwrapped(contents, answered_ids(request), losses)
+        # Two of four wires have no role for results: they are in a turn of the user.
         role: Speaker = "user" if message.role == "tool" else message.role
         yield Turn(path, role, contents, message.name, message)
 
@@ -126,10 +132,18 @@ def merge_neighbours(found: list[Turn]) -> list[Turn]:
     """Returns the turns with consecutive ones of the same role merged."""
     out = []
     for _, group in groupby(found, key=lambda turn: turn.role):
+        # Of a merged turn the first message counts: its path, its name, its unknown fields.
         first, *others = group
         rest = [content for turn in others for content in turn.contents]
         out.append(first._replace(contents=[*first.contents, *rest]))
     return out
+
+
+def ends_with_prefill(request: Request, found: Sequence[Turn]) -> bool:
+    """Whether the last turn is the beginning of the answer, for the model to continue."""
+    if not found or found[-1].role != "assistant":
+        return False
+    return source_dialect(request.dialect).has_prefill
 
 
 def leading_instructions(found: Sequence[Turn | Message]) -> int:
@@ -151,6 +165,7 @@ def source_bytes(turn: Turn, sources: list[Raw | None]) -> Raw | None:
     are the bytes of all messages.
     """
     message = turn.message
+    # Pairing may have moved or dropped contents.
     if message is None or [one.content for one in turn.contents] != list(message.content):
         return None
     return sources[int(turn.path.removeprefix("messages[").removesuffix("]"))]
@@ -176,7 +191,9 @@ class _Pairs:
         self._losses = losses
         self._other_calls = other_calls
         self._calls: list[_PairedCall] = []
+        # All calls of an id or item id, in order: ids repeat over turns.
         self._known: dict[str, list[_PairedCall]] = {}
+        # Calls without a result so far, by path: found by name for results without an id.
         self._open: dict[str, _PairedCall] = {}
         self._claims = Claims()
         self._orphans: list[LocatedContent] = []
@@ -186,12 +203,14 @@ class _Pairs:
         """The paths of the results that belong to a call."""
         self._ids: dict[str, str] = {}
         """The ids of calls and results whose own is taken or missing, by path."""
+        # Instructions between two turns of the assistant end a step, like a turn of the user.
         step, role = 0, ""
         for turn in found:
             step += turn.role == "assistant" != role
             role = turn.role
             for one in turn.contents:
                 match one.content:
+                    # Calls that the provider ran have their results in the same turn, if at all.
                     case CallContent(provider_executed=False) as call if role == "assistant":
                         self._add_call(one.path, call, step)
                     case ResultContent() as result if role != "assistant":
@@ -199,6 +218,7 @@ class _Pairs:
 
     def _add_call(self, path: str, call: CallContent, step: int) -> None:
         same = self._known.setdefault(call.id, [])
+        # The same id while the first call waits: a client that stored the call twice.
         if any(one.result is None for one in same):
             self._dropped.add(path)
             self._losses.warned(path, f"call {call.id} is there twice; the first is kept")
@@ -211,6 +231,7 @@ class _Pairs:
         self._calls.append(known)
         self._open[path] = known
         same.append(known)
+        # Clients of Responses answer `fc_…` as well as `call_…`.
         if call.item_id and call.item_id != call.id:
             self._known.setdefault(call.item_id, []).append(known)
 
@@ -218,6 +239,7 @@ class _Pairs:
         if result.id:
             same = self._known.get(result.id, [])
         else:
+            # Gemini's results have a name and often no id.
             same = [one for one in self._open.values() if result.name in (None, one.call.name)]
         call = next((one for one in same if one.result is None), None)
         if call is not None:
@@ -232,11 +254,13 @@ class _Pairs:
             detail = f"call {result.id} has two results; the first is kept"
             self._losses.warned(located.path, detail)
         elif not self._other_calls:
+            # No stored response is before these turns that could hold its call.
             self._orphans.append(located)
 
     def check(self, *, repair: bool) -> None:
         """Repairs or refuses results without a call and calls without a result."""
         for orphan in self._orphans:
+            # Every wire rejects a result without a call, and a call without a result.
             if repair:
                 self._dropped.add(orphan.path)
                 self._losses.warned(orphan.path, "dropped: a result without a call")
@@ -246,6 +270,7 @@ class _Pairs:
             if repair:
                 text = TextContent("The tool was not run: no result was recorded.")
                 made = call.call
+                # An error, so that the model may call again.
                 result = ResultContent(made.id, (text,), made.kind, made.name, is_error=True)
                 call.result = LocatedContent(call.path, result)
                 self._losses.warned(call.path, "has no result; the model is told so")
@@ -277,6 +302,7 @@ def _after_step(
     own = [one for turn in turns for one in turn.contents]
     is_empty_first = bool(results and turns and not turns[0].contents)  # it would come between
     is_late = any(one.path in pairs.paired for one in own[len(results) :])
+    # A conversation that is in order keeps its turns: moving them would change cached prefixes.
     if own[: len(results)] == results and not (is_empty_first or is_late):
         yield from turns
         return

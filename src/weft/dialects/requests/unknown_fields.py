@@ -15,6 +15,7 @@ from weft import large_json
 from weft.dialects.frames import is_present
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of, other_fields
+from weft.dialects.requests.source_dialects import SOURCE_DIALECTS
 from weft.parts import Json
 from weft.request import (
     OpaqueContent,
@@ -23,86 +24,15 @@ from weft.request import (
     Tool,
 )
 
-ESSENTIAL = frozenset(
-    {
-        "cachedContent",
-        "container",
-        "conversation",
-        "function_call",
-        "generationConfig.responseJsonSchema",
-        "generationConfig.responseMimeType",
-        "generationConfig.responseModalities",
-        "generationConfig.responseSchema",
-        "modalities",
-        "output_config.format",
-        "prompt",
-        "response_format",
-        "text.format",
-        "thread",
-        "tool_choice",
-        "toolConfig.functionCallingConfig",
-    }
-)
-"""Fields without which the response would mean something else: which tool is called, the format or
-medium of the output, earlier turns. A request that has one of them is refused."""
-
+# Of all dialects together, not of the request's own: hosts of one dialect borrow fields of another.
+_SOURCES = SOURCE_DIALECTS.values()
+ESSENTIAL = frozenset(field for source in _SOURCES for field in source.essential)
 ESSENTIAL_FOR_TOOLS = frozenset(
-    {
-        "allowed_callers",
-        "allowed_tools",
-        "configs",
-        "container",
-        "headers",
-        "require_approval",
-        "streamableHttpTransport.headers",
-    }
+    field for source in _SOURCES for field in source.essential_for_tools
 )
-"""The same for tools: who may call what, with whose approval, and what it works on."""
+KNOWN_FIELDS = frozenset(field for source in _SOURCES for field in source.known)
 
-KNOWN_FIELDS = frozenset(
-    {
-        "audio",
-        "behavior",
-        "cache_control",
-        "cache_control.ttl",
-        "cache_control.type",
-        "citations",
-        "client_metadata",
-        "compaction",
-        "context_management",
-        "defer_loading",
-        "diagnostics",
-        "eager_input_streaming",
-        "external_web_access",
-        "fallbacks",
-        "generationConfig.mediaResolution",
-        "generationConfig.speechConfig",
-        "generationConfig.thinkingConfig.thinkingLevel",
-        "inference_geo",
-        "input_examples",
-        "labels",
-        "moderation",
-        "namespace_description",
-        "output_config.effort",
-        "output_config.task_budget",
-        "prediction",
-        "prompt_cache_breakpoint",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning_effort",
-        "safetySettings",
-        "search_content_types",
-        "serviceTier",
-        "speed",
-        "store",
-        "stream_options",
-        "thinking",
-        "thinking.display",
-        "user_profile_id",
-    }
-)
-"""Fields that some dialect has. Any other is perhaps misspelled."""
-
+# Names of canonical fields in bodies, where they are spelled differently.
 _WIRE_NAMES = (
     "input",
     "maxOutputTokens",
@@ -123,16 +53,19 @@ _WIRE_NAMES = (
 _SUGGESTIONS = (*Request.__struct_fields__, *Sampling.__struct_fields__, *_WIRE_NAMES)
 """What a misspelled field may have been meant to be."""
 
+# Of Responses; the first also of Anthropic.
 OPTIONAL_TOOLS = ("tool_search", "image_generation")
 """Prefixes of hosted tools that a request can do without: all tools are declared anyway, and the
 model can describe an image."""
 
 ADAPTED_FIELDS = {
+    # Of Anthropic, and of Gemini
     "search_result": "its content is sent as text",
     "thoughtSignature": "dropped: a signature is only for its origin",
 }
 """Fields of a content whose loss changes nothing for another target."""
 
+# Of Gemini; `content` is the key of Chat Completions and Anthropic, `output` that of Responses.
 UNPARSED_RESULT_PARTS = "functionResponse.parts"
 UNPARSED_RESULT_FIELDS = frozenset({"content", "output", UNPARSED_RESULT_PARTS})
 """Fields that hold a whole result, if a part of it has no canonical content."""
@@ -140,6 +73,7 @@ UNPARSED_RESULT_FIELDS = frozenset({"content", "output", UNPARSED_RESULT_PARTS})
 UNKNOWN_ROLE = "message"
 """The kind of an item that is a whole message, of a role that is not canonical."""
 
+# Of Responses: without the turns that they stand for, the conversation has a hole.
 PLACEHOLDERS = frozenset(
     {"compaction", "compaction_summary", "context_compaction", "item_reference"}
 )
@@ -184,11 +118,13 @@ def merge_extra(fields: dict[str, Raw], extra: dict[str, Raw], inner: Collection
     """Adds extra fields to others. Those below one of `inner` go into that object."""
     for key, value in extra.items():
         head, _, rest = key.partition(".")
+        # A dot may also be part of a key: only objects that the caller names are entered.
         if rest and head in inner:
             below = fields_of(fields[head]) if head in fields else {}
             merge_extra(below, {rest: value}, inner)
             fields[head] = Raw(_json(below))
         else:
+            # What the canonical request says wins over what came beside it.
             fields.setdefault(key, value)
 
 
@@ -203,7 +139,9 @@ def report_unknown(
             losses.dropped(where, target)
         else:
             word = key.rpartition(".")[2]
+            # 0.8 finds one wrong or missing letter in a word of five or more.
             close = get_close_matches(word, _SUGGESTIONS, n=1, cutoff=0.8)
+            # A known word in the wrong place would be suggested as itself.
             hint = f' (did you mean "{close[0]}"?)' if close and close[0] != word else ": dropped"
             losses.warned(where, f'unknown field "{word}"{hint}')
 
@@ -211,6 +149,7 @@ def report_unknown(
 def report_dropped_extras(extra: Json, path: str, losses: Losses, target: str) -> None:
     """Reports the extra fields of a message or content, which is sent without them if possible."""
     for key, where in _present(extra, path):
+        # The model would get a result with a piece missing.
         if key in UNPARSED_RESULT_FIELDS:
             losses.refused(where, "a part of it exists only in its own dialect; remove it")
         elif key in ADAPTED_FIELDS:
@@ -227,6 +166,7 @@ def _present(extra: Json, path: str) -> list[tuple[str, str]]:
 
 def report_missing_tool(tool: Tool, path: str, losses: Losses, target: str) -> None:
     """Reports a tool that the target does not have."""
+    # Kinds carry versions: `tool_search_tool_bm25_20251119`.
     if tool.kind.startswith(OPTIONAL_TOOLS):
         losses.dropped(path, target)
     else:

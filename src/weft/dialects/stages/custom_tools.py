@@ -11,13 +11,13 @@ What the model wrote is never guessed at:
 - Arguments that were cut or are not JSON make the call invalid; what of it was read stays.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 
 from weft.assembler import Buffer
 from weft.dialects.json_string import JsonStringExtractor
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Code, Findings
 from weft.lifecycle import meaning
 from weft.partial_json import is_json, parse
@@ -65,32 +65,22 @@ class _UnwrappedCall:
         """Returns the text that this piece of the arguments adds, possibly none. What follows an
         escape that is not JSON goes out as it is.
         """
+        # Kept beside the text: at the end all of it is parsed, to find other keys and odd JSON.
         self.raw.add(piece)
         text = piece if self.input.is_broken else self.input.feed(piece)
         return text + self.input.flush() if self.input.is_broken else text
 
 
-class CustomToolCalls:
+class CustomToolCalls(HandlerStage):
     """A stage for one response. `tools` are the names, as the client knows them, of those that
     were declared as functions.
     """
 
-    passes = False  # there may always be more to do
-
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
+        super().__init__(_HANDLERS)
         self._tools = frozenset(tools)
         self._findings = findings
         self._calls: dict[str, _UnwrappedCall | None] = {}  # None: a call of another tool
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     @property
     def holding(self) -> bool:
@@ -110,12 +100,15 @@ class CustomToolCalls:
 
     def _start(self, part: ToolParamsStart, out: list[Part]) -> None:
         ours = self._is_ours(part)
+        # A start that comes again does not begin the call anew.
         if part.id not in self._calls:
             self._calls[part.id] = _UnwrappedCall() if ours else None
         free = ours and self._calls[part.id] is not None
         out.append(_replace(part, kind="custom", format="text") if free else part)
 
     def _delta(self, part: ToolParamsDelta, out: list[Part]) -> None:
+        # Deltas of a call that was never announced pass, and so does the call, even if its name is
+        # one of ours: the client has half of it already.
         call = self._calls.setdefault(part.id, None)
         if call is None or call.is_complete:
             out.append(part)
@@ -129,6 +122,7 @@ class CustomToolCalls:
         elif self._complete(part.id, call, part.whole or "", out):
             out.append(_replace(part, whole=call.text))
         else:
+            # The call may still bring arguments that are complete.
             call.end = part
 
     def _call(self, part: ToolCall, out: list[Part]) -> None:
@@ -144,12 +138,14 @@ class CustomToolCalls:
             if not self._complete(part.id, call, part.params, deltas):
                 self._give_up(part.id, call, part.params, deltas)
             if call.end is not None:
+                # Its whole was JSON: the guard would compare it with the text.
                 out.append(_replace(call.end, whole=None))
         invalid = part.invalid or call.invalid
         out.append(_replace(part, kind="custom", format="text", params=call.text, invalid=invalid))
 
     def _complete(self, id: str, call: _UnwrappedCall, whole: str, out: list[Part]) -> bool:
         """Emits the text of the arguments; False if they are incomplete or hold no text."""
+        # What a wire repeats at the end is more reliable than what was joined here.
         found = next((one for one in map(_parse_arguments, (whole, call.raw.text)) if one), None)
         if found is None:
             return False
@@ -159,6 +155,7 @@ class CustomToolCalls:
             self._findings.note("bridge-extra-keys", detail)
         if code is not None:
             self._findings.note(code, f"call {id!r}: the arguments are inside a string")
+        # Otherwise the text went out as it came, and is not emitted twice.
         if not call.input.found:
             _emit_delta(id, call.text, out)
         call.is_complete = True
@@ -169,6 +166,7 @@ class CustomToolCalls:
         call.is_complete = True
         if not call.input.found:
             call.text = call.raw.text or whole
+        # Anything but the beginning of an object is from a model that ignored the schema.
         if call.input.found or (call.text.lstrip().startswith("{") and not is_json(call.text)):
             last = call.raw.since(call.raw.length - 40)
             self._findings.note(
@@ -180,11 +178,6 @@ class CustomToolCalls:
             self._findings.note("bridge-no-input", detail)
         _emit_delta(id, call.input.flush() if call.input.found else call.text, out)
 
-    def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: what is held goes out now or never."""
-        out += self.finish()
-        out.append(part)
-
 
 def _emit_delta(id: str, text: str, out: list[Part]) -> None:
     if text:
@@ -193,6 +186,7 @@ def _emit_delta(id: str, text: str, out: list[Part]) -> None:
 
 def _parse_arguments(arguments: str) -> tuple[str, list[str], Code | None] | None:
     """The text of whole arguments, their other keys, and how they are odd."""
+    # Some servers encode the arguments twice: an object inside a JSON string.
     meant, code = meaning(arguments)
     try:
         value = parse(meant)
@@ -204,7 +198,7 @@ def _parse_arguments(arguments: str) -> tuple[str, list[str], Code | None] | Non
     return text, [key for key in value if key != KEY], code
 
 
-_HANDLERS: dict[type[Part], Callable[[CustomToolCalls, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     ToolParamsStart: CustomToolCalls._start,
     ToolParamsDelta: CustomToolCalls._delta,
     ToolParamsEnd: CustomToolCalls._end,

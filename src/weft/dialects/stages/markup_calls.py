@@ -4,15 +4,13 @@ Off unless the quirks say so: the same text may be an answer about markup. What 
 a call stays text.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.stages import partial_match
+from weft.dialects.stages import Handlers, HandlerStage, partial_match
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -42,7 +40,10 @@ class Markup:
     """Marks around all calls, which are dropped."""
 
 
+# capture: markup-calls-json
 TAGS = Markup("<tool_call>", "</tool_call>")
+# capture: markup-calls-tokens
+# Special tokens of the model, which a server without its parser leaves in the text.
 TOKENS = Markup(
     "<|tool_call_begin|>",
     "<|tool_call_end|>",
@@ -56,12 +57,11 @@ class _JsonCall(msgspec.Struct):
     arguments: Raw
 
 
-class MarkupCalls:
+class MarkupCalls(HandlerStage):
     """A stage for one response: text in, text and whole calls out."""
 
-    passes = False  # there may always be more to do
-
     def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
+        super().__init__(_HANDLERS)
         self._markup = markup
         self._ids = ids
         self._findings = findings
@@ -71,28 +71,20 @@ class MarkupCalls:
         self._held = ""  # outside a call: what may be the beginning of a mark
         self._body: Buffer | None = None  # inside a call: what came after its first mark
 
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
-
     @property
     def holding(self) -> bool:
         return self._start is not None or bool(self._held) or self._body is not None
 
     def finish(self) -> list[Part]:
         out: list[Part] = []
+        # A call that is never closed was perhaps none: not a character of it is lost.
         unread = "" if self._body is None else self._markup.begin + self._body.text
         self._emit_text(self._held + unread, out)
         self._held, self._body = "", None
         return out
 
     def _text_start(self, part: TextStart, out: list[Part]) -> None:
+        # Held until there is text: an answer that is only a call has no text part.
         self._start, self._text_id = part, part.id
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
@@ -106,13 +98,10 @@ class MarkupCalls:
             out.append(part)
         self._start = None
 
-    def _last(self, part: Part, out: list[Part]) -> None:
-        out += self.finish()
-        out.append(part)
-
     def _outside(self, text: str, out: list[Part]) -> str:
         """Emits text up to the first mark. Returns what follows the mark."""
         held = self._held + text
+        # Whichever comes first; the marks do not begin with one another.
         found = [(held.find(mark), mark) for mark in self._marks if mark in held]
         if not found:
             cut = len(held) - max(partial_match(held, mark) for mark in self._marks)
@@ -130,6 +119,7 @@ class MarkupCalls:
         """Collects the body up to its last mark, and returns what follows that. Only new text is
         searched, and as much before it as may be the beginning of the mark.
         """
+        # Searching the whole body for every delta made long calls quadratic.
         body, end = self._body or Buffer(), self._markup.end
         before = body.since(max(0, body.length - len(end) + 1))
         at = (before + text).find(end)
@@ -146,7 +136,7 @@ class MarkupCalls:
         body = whole.removeprefix(self._markup.begin).removesuffix(self._markup.end).strip()
         try:
             id, name, arguments = self._read(body)
-        except ValueError:
+        except ValueError:  # capture: markup-that-is-no-call
             self._emit_text(whole, out)
             return
         self._findings.note("markup-call", f"call {id!r} of {name!r} is inside the text")
@@ -162,6 +152,8 @@ class MarkupCalls:
             call = msgspec.json.decode(body, type=_JsonCall)
             return self._ids.mint("call"), call.name, bytes(call.arguments).decode()
         head, separator, arguments = body.partition(self._markup.separator)
+        # `functions.look:0`: the whole head is the id, which the model wants back as it is.
+        # capture: ids-that-mean-something
         name = head.strip().partition(".")[2].rpartition(":")[0]
         if not separator or not name:
             raise ValueError(f"no call: {body[:40]!r}")
@@ -176,7 +168,7 @@ class MarkupCalls:
         out.append(TextDelta(self._text_id, text))
 
 
-_HANDLERS: dict[type[Part], Callable[[MarkupCalls, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     TextStart: MarkupCalls._text_start,
     TextDelta: MarkupCalls._text_delta,
     TextEnd: MarkupCalls._text_end,

@@ -8,14 +8,14 @@ tool nobody declared, or has other arguments, stays the call that it is.
 The arguments of a wrapper are held until its end: only then is it known what it wraps.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 from msgspec import UNSET
 
 from weft.assembler import Buffer
 from weft.dialects.requests.multi_tool_use import WRAPPERS, WrappedCall, parse_wrapped_calls
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -41,11 +41,13 @@ class _HeldWrapper:
         self.end: ToolParamsEnd | None = None
 
 
-class ParallelCalls:
+class ParallelCalls(HandlerStage):
     """A stage for one response. `tools` are the names of the tools that were declared."""
 
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
+        super().__init__(_HANDLERS)
         self._tools = frozenset(tools)
+        # A client that declared such a name itself means its own tool.
         self._wrappers = WRAPPERS - self._tools
         self._findings = findings
         self._held: dict[str, _HeldWrapper] = {}
@@ -58,16 +60,6 @@ class ParallelCalls:
     @property
     def holding(self) -> bool:
         return bool(self._held)
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None or self.passes:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     def finish(self) -> list[Part]:
         """Returns what was held for an end that never came, as it is."""
@@ -104,10 +96,13 @@ class ParallelCalls:
         if held is None and not self._may_wrap(part):
             out.append(part)
             return
+        # Some wires end a call without repeating its arguments.
         params = part.params or ("" if held is None else held.params.text)
+        # What was cut may lack calls at its end: then none of them is made.
         calls = [] if part.invalid else self._wrapped(params)
         what = f"call {part.id!r} of {part.name!r}"
         if not calls:
+            # capture: parallel-that-wraps-a-tool-nobody-declared
             detail = f"{what} does not wrap calls of declared tools: kept"
             self._findings.note("parallel-wrapper", detail)
             if held is not None:
@@ -116,6 +111,7 @@ class ParallelCalls:
             return
         self._findings.note("parallel-wrapper", f"{what} wraps {len(calls)} calls: unwrapped")
         for number, inner in enumerate(calls):
+            # From 0, as `requests/multi_tool_use.py` expects the results.
             id, name, params = f"{part.id}_{number}", inner.name, inner.params
             out += (ToolParamsStart(id, name), ToolParamsDelta(id, params), ToolParamsEnd(id))
             call = _replace(part, id=id, name=name, params=params, item_id=None)
@@ -129,6 +125,7 @@ class ParallelCalls:
             calls = parse_wrapped_calls(params)
         except ValueError:
             return []
+        # A call with other arguments could not be run, and the client would not see why.
         are_objects = all(bytes(call.parameters).startswith(b"{") for call in calls)
         are_declared = self._tools.issuperset(call.name for call in calls)
         return calls if are_objects and are_declared else []
@@ -136,18 +133,14 @@ class ParallelCalls:
     def _release(self, wrapper: _HeldWrapper, out: list[Part]) -> None:
         """Emits what was held, as it came."""
         out.append(wrapper.start)
+        # In one delta: the pieces carry no meaning.
         if wrapper.params.length:
             out.append(ToolParamsDelta(wrapper.start.id, wrapper.params.text))
         if wrapper.end is not None:
             out.append(wrapper.end)
 
-    def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: what is held comes first."""
-        out += self.finish()
-        out.append(part)
 
-
-_HANDLERS: dict[type[Part], Callable[[ParallelCalls, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     ToolParamsStart: ParallelCalls._start,
     ToolParamsDelta: ParallelCalls._delta,
     ToolParamsEnd: ParallelCalls._end,

@@ -1,17 +1,17 @@
-"""Names and ids as the client knows them, where the upstream was told others.
+"""Names and ids as the client knows them, where the upstream was sent others.
 
-A target that refuses a tool's name, or the spelling of a call's id, is asked in words that it
-takes. This stage gives the originals back, in every part that shows one. A word that is not in
-the mapping stays, and so do the names of tools that the upstream runs itself: nobody renamed
-them, even if one should be spelled like a client's.
+A target that rejects a tool's name, or the form of a call's id, is sent one that it accepts. This
+stage restores the original in every part that has one. What is not in the mapping stays, and so do
+the names of tools that the upstream runs itself: nobody renamed those, even if one equals a name
+that was sent.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.parts import (
     ItemPart,
     Part,
@@ -25,17 +25,17 @@ from weft.parts import (
 from weft.request import Tool
 
 _replace = msgspec.structs.replace
+# Read-only: it is the default of every stage.
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class RestoreNames:
-    """A stage for one response. `names` and `ids`: what the target was told, and the original.
+class RestoreNames(HandlerStage):
+    """A stage for one response. `names` and `ids`: what the target was sent, and the original.
 
-    The original of a tool in a namespace is its name, or `<namespace>.<name>`; `tools` are the
-    ones that were declared, so that the call says the namespace, too.
+    The original of a tool in a namespace is its name, or `<namespace>.<name>`; `tools` are those
+    that were declared, so that the call gets its namespace, too.
     """
 
-    passes = False  # there may always be more to do
     holding = False  # every part comes out at once
 
     def __init__(
@@ -44,50 +44,47 @@ class RestoreNames:
         ids: Mapping[str, str] = _NONE,
         tools: Iterable[Tool] = (),
     ) -> None:
+        super().__init__(_HANDLERS)
         self._names = names
         self._ids = ids
         grouped = [(tool.name, tool.namespace) for tool in tools if tool.namespace]
+        # By both forms of the original: two namespaces may hold tools of the same name.
         self._grouped = {name: (name, namespace) for name, namespace in grouped}
         self._grouped |= {f"{namespace}.{name}": (name, namespace) for name, namespace in grouped}
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            out.append(part if handler is None else handler(self, part))
-        return out
 
     def finish(self) -> list[Part]:
         """Nothing is ever held back."""
         return []
 
-    def _id(self, part: ItemPart) -> ItemPart:
+    def _id(self, part: ItemPart, out: list[Part]) -> None:
         id = self._ids.get(part.id)
-        return part if id is None else _replace(part, id=id)
+        out.append(part if id is None else _replace(part, id=id))
 
-    def _start(self, part: ToolParamsStart) -> ItemPart:
+    def _start(self, part: ToolParamsStart, out: list[Part]) -> None:
         if not part.provider_executed and part.name in self._names:
             part = _replace(part, name=self._original(part.name)[0])
-        return self._id(part)
+        self._id(part, out)
 
-    def _call(self, part: ToolCall) -> ItemPart:
+    def _call(self, part: ToolCall, out: list[Part]) -> None:
         if not part.provider_executed and part.name in self._names:
             name, namespace = self._original(part.name)
             part = _replace(part, name=name, namespace=part.namespace or namespace)
+        # A call made by a program names the call that runs the program.
         caller = self._ids.get(part.caller or "")
-        return self._id(part if caller is None else _replace(part, caller=caller))
+        self._id(part if caller is None else _replace(part, caller=caller), out)
 
-    def _original(self, spelled: str) -> tuple[str, str | None]:
-        """The name and the namespace that a word of the target stands for."""
-        original = self._names[spelled]
+    def _original(self, sent: str) -> tuple[str, str | None]:
+        """The name and the namespace that a name of the target stands for."""
+        original = self._names[sent]
         return self._grouped.get(original, (original, None))
 
 
-_HANDLERS: dict[type[Part], Callable[[RestoreNames, Any], Part]] = {
+_HANDLERS: Handlers = {
     ToolParamsStart: RestoreNames._start,
     ToolParamsDelta: RestoreNames._id,
     ToolParamsEnd: RestoreNames._id,
     ToolCall: RestoreNames._call,
+    # What refers to a call by its id must follow when the id changes.
     ToolResult: RestoreNames._id,
     ToolApprovalRequest: RestoreNames._id,
 }

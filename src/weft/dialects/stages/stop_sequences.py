@@ -10,12 +10,10 @@ reasoning, calls, and also errors. Reasoning and calls that were started before 
 end, sources of text before the cut are kept, and so is the usage of the finish.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 
 from weft.assembler import Buffer
+from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -58,6 +56,8 @@ class _SequenceMatcher:
             self._back[place] = length
 
     def _step(self, length: int, character: str) -> int:
+        # It falls at most as often as it rose: on average a character costs one step, whatever the
+        # length of the sequence.
         while length and self.text[length] != character:
             length = self._back[length - 1]
         return length + (self.text[length] == character)
@@ -68,14 +68,15 @@ class _SequenceMatcher:
         return self.matched == len(self.text)
 
 
-class StopSequences:
+class StopSequences(HandlerStage):
     """A stage for one response."""
 
-    passes = False  # there may always be more to do
-
     def __init__(self, stop: tuple[str, ...], findings: Findings) -> None:
+        super().__init__(_SEARCHING)
+        # The first that is complete at a character is then the longest of them.
         longest_first = sorted(set(filter(None, stop)), key=len, reverse=True)
         self._sequences = [_SequenceMatcher(text) for text in longest_first]
+        # Most deltas hold none of these characters, and pass without a search.
         self._first = frozenset(one.text[0] for one in self._sequences)
         self._findings = findings
         self._read: dict[str, Buffer] = {}
@@ -96,13 +97,6 @@ class StopSequences:
         self.matched: str | None = None
         """The sequence that ended the response. Only the usage is still needed."""
 
-    def feed(self, parts: list[Part]) -> list[Part]:
-        out: list[Part] = []
-        for part in parts:
-            table = _SEARCHING if self.matched is None else _AFTER_CUT
-            table.get(part.__class__, StopSequences._pass)(self, part, out)
-        return out
-
     @property
     def holding(self) -> bool:
         return bool(self._held)
@@ -115,9 +109,6 @@ class StopSequences:
         elif not self._ended:
             self._finished(Finish("stop"), out)
         return out
-
-    def _pass(self, part: Part, out: list[Part]) -> None:
-        out.append(part)
 
     def _drop(self, part: Part, out: list[Part]) -> None:
         """It came after the cut."""
@@ -140,6 +131,7 @@ class StopSequences:
         if read is None:
             self._read[part.id] = read = Buffer()
         read.add(part.delta)
+        # Nothing has matched so far, and nothing here can begin a match.
         if not self._held and not any(character in part.delta for character in self._first):
             self._emit(part, out)
             return
@@ -158,10 +150,12 @@ class StopSequences:
         if part.id in self._refusals or read is None:
             out.append(part)
             return
+        # The guard would append the missing end after this stage, so it is searched here.
         if part.whole and len(part.whole) > read.length and part.whole.startswith(read.text):
             detail = f"text-end of {part.id!r}: the whole holds more than was streamed"
             self._findings.note("whole-extends", detail)
             self._text_delta(TextDelta(part.id, part.whole[read.length :]), out)
+        # The missing end may have held the sequence.
         if self.matched is None:
             self._read.pop(part.id, None)
             self._queue(part, out)
@@ -169,6 +163,7 @@ class StopSequences:
     def _queue(self, part: Part, out: list[Part]) -> None:
         """Holds a part behind the characters that are held; a start, until the text goes on."""
         self._held.append(part)
+        # A start waits for its first character: a text that begins with a sequence never starts.
         if not self._held_length and not isinstance(part, TextStart):
             self._release(0, out)
 
@@ -191,6 +186,7 @@ class StopSequences:
         out.append(part)
 
     def _release_all(self, out: list[Part]) -> None:
+        # Whatever was matched so far cannot be continued.
         for one in self._sequences:
             one.matched = 0
         self._release(self._held_length, out)
@@ -235,12 +231,15 @@ class StopSequences:
         would start with the sequence is never started.
         """
         self.matched = sequence
+        self._handlers = _AFTER_CUT
         detail = f"{sequence!r} ended the response; what follows is dropped"
         self._findings.note("stop-cut", detail)
         self._release(self._held_length - len(sequence), out)
+        # Sources among the held text may cite what is before the sequence.
         for part in self._held:
             if isinstance(part, Source):
                 self._source(part, out)
+        # The upstream's own ends come after the cut, and are dropped.
         out += [TextEnd(id) for id in self._open]
         self._held = []
 
@@ -248,6 +247,7 @@ class StopSequences:
 
     def _source(self, part: Source, out: list[Part]) -> None:
         """Keeps the source of a text before the cut."""
+        # Without a place in the text nobody can tell what it cites.
         if part.end is not None and part.end <= self._emitted.get(part.text_id or "", 0):
             out.append(part)
 
@@ -262,6 +262,7 @@ class StopSequences:
     def _late_call(self, part: ItemPart, out: list[Part]) -> None:
         if part.id in self._calls:
             out.append(part)
+            # Calls that were begun before the cut must still be run: they decide the finish reason.
             done = isinstance(part, ToolCall) and not (part.invalid or part.provider_executed)
             self._dispatchable |= done
         elif isinstance(part, ToolCall):
@@ -269,6 +270,7 @@ class StopSequences:
             self._findings.note("stop-cut", detail)
 
     def _late_error(self, part: ErrorPart, out: list[Part]) -> None:
+        # The answer was complete before the upstream failed.
         detail = f"an error after {self.matched!r}: dropped: {part.message}"
         self._findings.note("stop-cut", detail)
 
@@ -279,9 +281,8 @@ class StopSequences:
         out.append(_replace(part, reason=reason, raw_reason=None, stop_sequence=self.matched))
 
 
-_Handlers = dict[type[Part], Callable[[StopSequences, Any, list[Part]], None]]
-
-_SEARCHING: _Handlers = {
+# What is in neither table passes: metadata, and deltas and ends of what is not searched.
+_SEARCHING: Handlers = {
     TextStart: StopSequences._text_start,
     TextDelta: StopSequences._text_delta,
     TextEnd: StopSequences._text_end,
@@ -296,7 +297,7 @@ _SEARCHING: _Handlers = {
     ErrorPart: StopSequences._other,
     Finish: StopSequences._other,
 }
-_AFTER_CUT: _Handlers = {
+_AFTER_CUT: Handlers = {
     TextStart: StopSequences._drop,
     TextDelta: StopSequences._drop,
     TextEnd: StopSequences._late_text_end,

@@ -6,12 +6,10 @@ is text; reasoning that is never closed stays reasoning. If reasoning came in it
 closing tag at the beginning of the answer is dropped. Text that may become a tag is held back.
 """
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 from weft.assembler import Buffer
-from weft.dialects.stages import partial_match
+from weft.dialects.stages import Handlers, HandlerStage, partial_match
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -38,30 +36,20 @@ class _TagState(Enum):
     PLAIN = "plain"
 
 
-class ThinkTags:
+class ThinkTags(HandlerStage):
     """A stage for one response. `implicit`: the answer starts inside the tags, without one."""
 
     def __init__(self, ids: Ids, findings: Findings, *, implicit: bool = False) -> None:
+        super().__init__(_HANDLERS)
         self._ids = ids
         self._findings = findings
         self._implicit = implicit
         self._where = _TagState.BEFORE
+        # The one tag that can come next: the closing one, once reasoning came in a field.
         self._tag = _OPENER
         self._start: TextStart | None = None  # of the text that is held back
         self._held = Buffer()
         self._reasoning_id = ""
-
-    def feed(self, parts: list[Part]) -> list[Part]:
-        if self.passes:
-            return parts
-        out: list[Part] = []
-        for part in parts:
-            handler = _HANDLERS.get(part.__class__)
-            if handler is None or self.passes:
-                out.append(part)
-            else:
-                handler(self, part, out)
-        return out
 
     @property
     def passes(self) -> bool:
@@ -82,6 +70,7 @@ class ThinkTags:
 
     def _reasoning(self, part: ReasoningStart, out: list[Part]) -> None:
         """Reasoning has a field of its own, so an opening tag is text."""
+        # capture: think-tag-after-reasoning-field, orphan-think-closer-after-reasoning-field
         if self._where is _TagState.BEFORE:
             self._tag = _CLOSER
         out.append(part)
@@ -98,6 +87,7 @@ class ThinkTags:
             return
         self._held.add(part.delta)
         if self._where is _TagState.BEFORE:
+            # capture: think-tag-in-three-pieces, think-tags-cut-everywhere
             text = self._held.text.lstrip(_WHITESPACE)
             if text.startswith(self._tag):
                 self._held.set(text[len(self._tag) :])
@@ -107,8 +97,11 @@ class ThinkTags:
                     self._findings.note("think-closer-dropped", f"{_CLOSER} without {_OPENER}")
                     self._where = _TagState.AFTER
             elif not self._tag.startswith(text):
+                # capture: think-tag-that-is-none
+                # It cannot become the tag any more, whatever follows.
                 self._no_tag(out)
         if self._where is _TagState.INSIDE:
+            # Only what may be the beginning of the closing tag stays held.
             before, closer, after = self._held.text.partition(_CLOSER)
             end = len(before) if closer else len(before) - partial_match(before, _CLOSER)
             self._emit_reasoning(before[:end], out)
@@ -117,11 +110,13 @@ class ThinkTags:
                 self._where = _TagState.AFTER
                 out.append(ReasoningEnd(self._reasoning_id))
         if self._where is _TagState.AFTER:
+            # Templates put newlines between the closing tag and the answer.
             self._held.set(self._held.text.lstrip("\r\n"))
             if self._held.length:
                 self._plain(out)
 
     def _no_tag(self, out: list[Part]) -> None:
+        # capture: orphan-think-closer, orphan-think-closer-left-as-text
         if self._implicit and self._tag is _OPENER:
             self._start_reasoning(out)
         else:
@@ -153,18 +148,17 @@ class ThinkTags:
         self._release(out)
         if self._where is _TagState.PLAIN:
             out.append(part)
+        # capture: think-tag-later-is-text
+        # The answer has begun: a tag in a later text is text.
         self._where, self._start = _TagState.PLAIN, None
-
-    def _last(self, part: Part, out: list[Part]) -> None:
-        """An error or a finish: no text may follow, so what is held comes first."""
-        self._release(out)
-        out.append(part)
 
     def _release(self, out: list[Part]) -> None:
         """Emits what is held, as text or as reasoning."""
+        # capture: think-tag-prefix-at-the-end
         if self._where is _TagState.BEFORE and self._start is not None:
             self._no_tag(out)
         if self._where is _TagState.INSIDE:
+            # capture: think-tag-never-closed, think-tag-open-at-a-cut
             self._emit_reasoning(self._held.text, out)
             out.append(ReasoningEnd(self._reasoning_id))
         if self._where is not _TagState.PLAIN:
@@ -172,7 +166,7 @@ class ThinkTags:
             self._held.set("")
 
 
-_HANDLERS: dict[type[Part], Callable[[ThinkTags, Any, list[Part]], None]] = {
+_HANDLERS: Handlers = {
     ReasoningStart: ThinkTags._reasoning,
     TextStart: ThinkTags._text_start,
     TextDelta: ThinkTags._text_delta,

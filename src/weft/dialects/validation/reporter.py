@@ -17,11 +17,13 @@ _JSON_TYPES: dict[type, str] = {
 }
 
 
+# Names of events and fields are shorter; longer ones are quoted, which cuts them.
 _MAX_WORD = 80
 
 
 def json_type(value: JsonValue) -> str:
     """The JSON type of a value; a number without a fraction is an integer."""
+    # Exact classes: `bool` is a subclass of `int`.
     return _JSON_TYPES[value.__class__]
 
 
@@ -47,6 +49,7 @@ class Reporter:
     def __call__(self, rule: str, subject: object, detail: str) -> None:
         key = (rule, subject)
         if key not in self._reported:
+            # A hostile stream can have any number of subjects; `Findings` is bounded as well.
             if len(self._reported) <= LIMIT:
                 self._reported.add(key)
             self._findings.broken(rule, detail)

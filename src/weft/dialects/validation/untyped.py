@@ -15,6 +15,7 @@ _MIN_EVENT_BYTES = len(b"data:\n\n")
 _MAX_QUOTED = 60
 """Characters of a value that a finding quotes."""
 
+# Python refuses to print integers of more than 4,300 digits, and nobody would read them.
 _LARGE_NUMBER = 10**18
 
 
@@ -35,6 +36,7 @@ def text(value: JsonValue) -> str:
 
 def count(value: JsonValue) -> int | None:
     """An integer from 0 on; None for anything else."""
+    # In Python `True` is an integer, and JSON's `true` is none.
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
@@ -48,6 +50,7 @@ def shown(value: JsonValue) -> str:
         return "an array" if value else "[]"
     if isinstance(value, int) and abs(value) >= _LARGE_NUMBER:
         return "a large number"
+    # Cut before it is quoted: a string may have megabytes.
     quoted = json.dumps(value[: _MAX_QUOTED + 1] if isinstance(value, str) else value)
     return quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}…"
 
@@ -55,6 +58,7 @@ def shown(value: JsonValue) -> str:
 def parse_json(written: str) -> JsonValue:
     """The value of a JSON text; raises ValueError for any other text."""
     try:
+        # Python reads NaN and Infinity, which JSON does not have (RFC 8259, section 6).
         value: JsonValue = json.loads(written, parse_constant=_reject_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -67,6 +71,7 @@ def _reject_constant(constant: str) -> NoReturn:
 
 def same(one: JsonValue, other: JsonValue) -> bool:
     """Whether two values are equal; True for values that are too deep to compare."""
+    # Comparing nested values recurses in C.
     try:
         return one == other
     except RecursionError:
@@ -86,6 +91,7 @@ class FramingDetector:
 
     def feed(self, frame: Frame) -> None:
         before, self._before = self._before, frame
+        # Only server-sent events have such lines.
         if frame.event or frame.id is not None or frame.split:
             self.events = True
         elif self.events is None and before is not None:

@@ -92,6 +92,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         path = DEFAULT
     text = "" if path is None else _read_text(path)
     table = {} if path is None else _parse_toml(path, text)
+    # From here on nothing raises: every problem of the file is reported in one go.
     problems = Problems("defaults" if path is None else str(path), LineNumbers(text))
     environment = Environment(environ, problems)
     file = (
@@ -101,10 +102,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     secrets = SecretResolver(environment, folder, problems)
     upstreams = build_upstreams(file.upstreams, secrets, folder, problems)
     keys = secrets.client_keys(file.server.keys)
+    # Invalid upstreams keep their names: an alias of one is no second problem.
     models = aliases(file.models, _names(table, upstreams), problems)
     server = validate_server(file.server, problems)
     validate_store(file.store, problems)
     secrets.add_password(file.store.url, ("store", "url"))
+    # After all `env:` references were resolved, which make further variables known.
     environment.report_unknown()
     if problems.found:
         raise SettingsError(problems.in_file_order())
@@ -135,6 +138,7 @@ def _read_text(path: Path) -> str:
             [Problem(str(path), None, "", problem.strerror or "unreadable")]
         ) from None
     try:
+        # Editors on Windows begin a file with a byte order mark, which TOML does not allow.
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = raw.count(b"\n", 0, problem.start) + 1
@@ -150,6 +154,7 @@ def _parse_toml(path: Path, text: str) -> dict[str, object]:
     except RecursionError:
         raise SettingsError([Problem(str(path), None, "", "nested too deeply")]) from None
     except ValueError as problem:
+        # tomllib has the place of an error in its text only.
         place = _PLACE.search(str(problem))
         line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
         message = _PLACE.sub("", str(problem))

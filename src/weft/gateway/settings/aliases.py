@@ -1,8 +1,8 @@
 """Aliases: names for one model of an upstream, or for several."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, unknown_name
 
 
@@ -12,13 +12,11 @@ def aliases(
     """Returns the targets of each alias, in the order in which they are tried."""
     found = {name: (one,) if isinstance(one, str) else one for name, one in models.items()}
     for name, targets in found.items():
-
-        def add(message: str, key: Key = ("models", name)) -> None:
-            problems.add(key, message)
-
+        add = partial(problems.add, ("models", name))
         if not name or not name.isprintable() or " " in name:
             add("an alias must be a word without blanks")
         first, slash, _ = name.partition("/")
+        # Otherwise it would depend on the order of lookup which of the two a request means.
         if slash and first in upstreams:
             add(f"is already a model of the upstream {first}; choose another name")
         if not targets:

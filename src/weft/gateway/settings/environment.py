@@ -26,6 +26,7 @@ class Environment:
     def applied_to(self, table: dict[str, object]) -> dict[str, object]:
         """Returns the table of the file with the settings of the environment."""
         for name, text in sorted(self._variables.items()):
+            # Two underscores, since names of settings contain single ones.
             key = tuple(name.removeprefix(PREFIX).lower().split("__"))
             if name.startswith(PREFIX) and len(key) > 1 and key[0] in _TABLES and all(key):
                 self._known.add(name)
@@ -37,6 +38,7 @@ class Environment:
         """Adds a problem for every unknown variable that begins with WEFT_."""
         names = [f"{PREFIX}{table.upper()}__KEY" for table in _TABLES]
         for name in sorted(self._variables):
+            # A misspelled variable would otherwise leave a default in place, unnoticed.
             if name.startswith(PREFIX) and name not in self._known:
                 key = (name,)
                 self._problems.variables[key] = name

@@ -11,6 +11,8 @@ _DOTTED = rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME})*"
 _STATEMENT = re.compile(
     rf"[ \t]*(?:(?P<header>\[\[?)[ \t]*(?P<table>{_DOTTED})|(?P<key>{_DOTTED})[ \t]*=|)"
 )
+# In the order in which they are tried: three quotes before one. Brackets inside strings and
+# comments do not count.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}'
     r"|'''.*?'{3,5}"
@@ -30,6 +32,7 @@ class LineNumbers:
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Key, int] = {}
+        # So that every statement ends with a line.
         text += "\n"
         table: Key = ()
         line, at = 1, 0

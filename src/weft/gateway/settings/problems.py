@@ -67,6 +67,7 @@ class Problems:
 
     def in_file_order(self) -> list[Problem]:
         """The errors in the order of the file, then those of the environment."""
+        # sorted is stable: problems of one line stay in the order in which they were found.
         return sorted(self.found, key=lambda one: (one.path == ENVIRONMENT, one.line or 0))
 
     def _located(self, key: Key, message: str) -> Problem:

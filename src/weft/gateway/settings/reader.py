@@ -59,8 +59,10 @@ class TableReader:
 
     def _value(self, value: object, wanted: object, key: Key) -> object:
         options = union_members(wanted)
+        # A variable has no syntax for a list.
         if isinstance(value, EnvironmentText) and any(get_origin(one) is tuple for one in options):
             value = [one.strip() for one in value.split(",") if one.strip()]
+        # Before anything that may fail: no message of an error can quote it.
         if isinstance(value, str) and Secret in options:
             return Secret(str(value))
         for option in options:
@@ -75,6 +77,7 @@ class TableReader:
             )
         try:
             if isinstance(value, EnvironmentText):
+                # Not strict: "9000" and "true" are how a variable spells a number and a truth.
                 return msgspec.convert(str(value), wanted, strict=False)
             return msgspec.convert(value, wanted)
         except msgspec.ValidationError as problem:

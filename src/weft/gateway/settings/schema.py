@@ -36,6 +36,7 @@ class KeySettings(Struct, frozen=True, forbid_unknown_fields=True):
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of requests, responses, connections and clients. Sizes are in bytes."""
 
+    # Anthropic's limit of a request to Messages is 32 MB; nothing larger would be accepted there.
     body: Count = 33_554_432
     """The body of a request."""
 
@@ -94,7 +95,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Those of them without a valid key so far. Above the limit, the oldest idle one is closed."""
 
     streams_per_key: Amount = 0
-    """Concurrent responses of one client key; 0: no limit."""
+    """Concurrent responses of one client key in a worker; 0: no limit."""
 
     stalled: SomeSeconds = 60.0
     """Seconds that a client may read nothing while data waits for it."""
@@ -122,15 +123,21 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     workers: Workers = 1
     """Worker processes that share the port."""
 
+    # WHATWG HTML (9.2.7, "Authoring notes"): a comment every 15 seconds or so keeps proxies from
+    # closing the connection.
     keepalive: Seconds = 15.0
     """Seconds without an event after which a client gets a keepalive; 0: never."""
 
+    # 0: a client that leaves cancels its upstream, which otherwise would be paid for.
     resume_window: Seconds = 0.0
     """Seconds that a stored stream goes on after its client disconnected, to be resumed."""
 
     drain: Seconds = 30.0
-    """Seconds that open responses may go on after the server was asked to stop."""
+    """Seconds that open responses may go on after the server was asked to stop. It may take ten
+    seconds more until the process exits."""
 
+    # Some hosts send usage in a chunk behind the finish reason; others send nothing, and do not
+    # close.
     grace: Seconds = 1.0
     """Seconds to wait for the usage after the finish reason of an upstream."""
 
@@ -184,6 +191,7 @@ class StoreSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Days after which the event log of a response is removed, so that it cannot be resumed any
     more; the response and the digest of the log stay. 0: never."""
 
+    # Renewed eight times as often (sessions.py): one slow transaction does not lose it.
     lease: LeaseSeconds = 15.0
     """Seconds without a sign of life after which another gateway on the same database ends the
     responses of this one. A process that died on the same machine is noticed at once."""
@@ -250,6 +258,7 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """Not used yet."""
 
 
+# The upstream package must not depend on the settings, so its dataclasses have no ranges.
 FIELD_RANGES: dict[type, dict[str, object]] = {
     Timeouts: {
         "connect": SomeSeconds,

@@ -1,4 +1,4 @@
-"""SecretResolver of the settings: `env:NAME`, `file:PATH`, or the text itself."""
+"""Secrets of the settings: `env:NAME`, `file:PATH`, or the text itself."""
 
 import re
 from collections.abc import Mapping
@@ -84,6 +84,7 @@ class SecretResolver:
         except ValueError:
             self._problems.add(key, "not a valid URL")
             return
+        # A driver may quote it in either form.
         for text in {password, unquote(password)} if password else ():
             self.found.append(Secret(text))
 
@@ -91,6 +92,7 @@ class SecretResolver:
         if not text:
             self._problems.add(key, f"{source} is empty")
             return None
+        # Reported at the start, rather than by the first request.
         if not _HEADER_SAFE.fullmatch(text):
             self._problems.add(key, f"{source} contains characters that a header cannot have")
             return None

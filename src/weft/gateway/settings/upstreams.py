@@ -56,6 +56,7 @@ def build_upstreams(
     problems: Problems,
 ) -> tuple[UpstreamConfig, ...]:
     """Returns the valid upstreams, in order; the demo upstream if none is set."""
+    # So that `weft serve` answers without any settings.
     chosen = upstreams or {"demo": UpstreamSettings()}
     found = [
         _UpstreamBuilder(name, settings, secrets, folder, problems).build()
@@ -114,6 +115,7 @@ class _UpstreamBuilder:
             betas=settings.betas,
             origin=address.origin if address else "",
         )
+        # One problem is enough: what is missing may be missing because of another.
         if not self._problems.has_any(key) and not config.base_url:
             self._add(f"base_url is missing: {self._missing_url_hint()}")
         elif not self._problems.has_any(key) and not config.dialect:
@@ -129,6 +131,7 @@ class _UpstreamBuilder:
         """The preset; without one and without `base_url`, that of the upstream's own name."""
         name = self._settings.preset
         if name is None:
+            # With a base_url of its own, an upstream named `openai` may be any server.
             return HOSTS.get(self._name) if self._settings.base_url is None else None
         if name not in HOSTS:
             self._add(unknown_name("preset", name, HOSTS), "preset")
@@ -142,6 +145,7 @@ class _UpstreamBuilder:
         if found is None:
             self._add(unknown_name("dialect", name, UPSTREAM_DIALECTS), "dialect")
         elif preset and self._settings.base_url is None:
+            # OpenAI's host, for example, serves chat and Responses below the same URL.
             serves = preset.base_url in DEMO or http_of(preset.dialect).base == http_of(found).base
             if not serves:
                 message = f"the preset {preset.name} is for {preset.dialect}"
@@ -172,6 +176,7 @@ class _UpstreamBuilder:
         if preset is None:
             return None
         found = self._secrets.from_variable(preset.variable, key)
+        # A header may hold the key.
         if found is None and preset.needs_key and not self._settings.headers:
             hint = f": {preset.variable} is not set" if preset.variable else ""
             self._problems.warn(key, f"this host needs an API key{hint}")
@@ -179,6 +184,7 @@ class _UpstreamBuilder:
 
     def _quirks(self, dialect: str | None) -> Quirks | None:
         given, preset = self._settings.quirks, self._preset
+        # Quirks are of a dialect: those of a preset for another one mean nothing here.
         own = preset.quirks if preset and preset.dialect == dialect else None
         if given is None or dialect is None:
             return own
@@ -230,6 +236,7 @@ class _UpstreamBuilder:
         tail = next((one for one in tails if address.url.endswith(one)), None)
         if tail is not None:
             self._problems.warn(where, f"ends with {tail}, which is added automatically")
+        # Not for loopback, where local servers have no certificate.
         if address.exposed and config.key is not None:
             self._problems.warn(where, "the API key is sent unencrypted: http, not https")
         if not config.tls.verify:

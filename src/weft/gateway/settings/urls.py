@@ -43,6 +43,7 @@ def parse_base_url(text: str) -> BaseUrl:
         raise ValueError("a base URL must not have a query or fragment")
     if not _PATH.fullmatch(parts.path) or "\\" in text:
         raise ValueError("the path has characters that must be escaped")
+    # Proxies resolve them, or not.
     if any(part in (".", "..") for part in parts.path.split("/")):
         raise ValueError("the path must not contain . or .. segments")
     port = parts.port  # raises ValueError itself

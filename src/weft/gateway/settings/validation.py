@@ -26,6 +26,7 @@ def validate_server(server: ServerSettings, problems: Problems) -> ServerSetting
         problems.add(
             ("server", "hosts"), "expected host names, with or without a port, and no scheme"
         )
+    # Sockets want an IPv6 address without brackets.
     return replace(server, host=server.host.strip("[]"), hosts=hosts)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+# capture: id-in-every-chunk
 CHUNKS = 231
 TOOL = "run-sandbox"
 
@@ -18,6 +19,7 @@ def broken_stream() -> Iterator[bytes]:
     name only in the first. Naive readers make 231 calls of it.
     """
     text = arguments()
+    # Rounded up, so that the last chunk ends the text.
     size = -(-len(text) // (CHUNKS - 1))
     for number in range(CHUNKS):
         piece = text[(number - 1) * size : number * size] if number else ""

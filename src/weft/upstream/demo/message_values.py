@@ -8,9 +8,11 @@ _MAX_LENGTH = 4000
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,9}(?:\.\d{1,6})?(?![\w.]*\w)")
 _QUOTED = re.compile('`([^`\n]{1,200})`|"([^"\n]{1,200})"|\u201c([^\u201d\n]{1,200})\u201d')
 _NAME = r"[A-Z\u00c0-\u00de][\w'\u2019-]*"
+# "the weather in New York", "a room for Ada".
 _AFTER_PREPOSITION = re.compile(
     rf"\b(?:in|for|at|to|of|from|near|about|on)\s+({_NAME}(?:[ \t]+{_NAME})*)"
 )
+# Not the first word of a sentence, which has a capital anyway.
 _CAPITALISED = re.compile(rf"(?<=[\w,] )({_NAME}(?:[ \t]+{_NAME})*)")
 _LAST_WORD = re.compile(r"\A(?s:.*)\b([^\W\d_]{4,})")
 _URL = re.compile(r"https?://[^\s<>\"'`)]{1,500}")

@@ -138,6 +138,8 @@ class _Sampler:
             if not isinstance(one, dict):
                 continue
             both = [(key, merged.get(key), one.get(key)) for key in ("properties", "required")]
+            # What was merged first wins: it is the schema that refers, and may narrow what it
+            # refers to.
             merged = one | merged
             for key, first, second in both:
                 if isinstance(first, dict) and isinstance(second, dict):
@@ -152,6 +154,7 @@ class _Sampler:
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
             place: JsonValue = self._root
+            # `#/$defs/City`, a JSON Pointer. Other documents are never fetched.
             for name in reference[1:].split("/")[1:]:
                 name = name.replace("~1", "/").replace("~0", "~")  # RFC 6901
                 place = place.get(name) if isinstance(place, dict) else None
@@ -235,6 +238,7 @@ def _type_of(schema: Schema) -> str:
     """The first type that is not null; without any, the one that the keywords imply."""
     declared = schema.get("type")
     names = declared if isinstance(declared, list) else [declared]
+    # Gemini's schemas have types in capitals.
     known = [name.lower() for name in names if isinstance(name, str) and name.lower() in _TYPES]
     if known:
         return next((name for name in known if name != "null"), "null")
@@ -243,6 +247,7 @@ def _type_of(schema: Schema) -> str:
 
 def _limit(schema: Schema, key: str) -> float | None:
     value = schema.get(key)
+    # True is an int in Python. Above 2^53 a float cannot count: 1e15 stays below.
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e15:
         return None
     return float(value)

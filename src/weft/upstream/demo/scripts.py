@@ -101,6 +101,7 @@ def _read_prompt(request: Request, upstream: str, dialect: str) -> Prompt:
     answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
     pending = messages[answered:]
     outcomes: list[ToolOutcome] = []
+    # Only if results come last: a user who typed something after them wants an answer to that.
     if pending and any(map(_is_result, pending[-1].content)):
         calls = [one for message in messages for one in message.content]
         names = {one.id: one.name for one in calls if isinstance(one, CallContent)}
@@ -215,6 +216,7 @@ def _answer(prompt: Prompt) -> TextStep:
 def _chat(prompt: Prompt) -> Script:
     """Calls the tool that the message is about, or a required one; else answers."""
     tools = [] if prompt.results else _allowed_tools(prompt.request)
+    # Stable: of tools that fit equally, the first declared one is called.
     ranked = sorted(tools, key=lambda tool: _relevance(tool, prompt.text), reverse=True)
     choice = prompt.request.tool_choice
     required = choice is not None and choice.mode == "required"
@@ -234,6 +236,7 @@ def _reasoner(prompt: Prompt) -> Script:
 
 def _tools(prompt: Prompt) -> Script:
     tools = [] if prompt.results else _allowed_tools(prompt.request)
+    # Two calls, to show what clients do with parallel ones.
     most = 1 if prompt.request.parallel_tool_calls is False else 2
     calls = [_call(tool, prompt.text) for tool in tools[:most]]
     return Script(tuple(calls) or (_answer(prompt),))
@@ -256,6 +259,7 @@ _SCRIPTS: dict[str, Callable[[Prompt], Script]] = {
     "long": lambda prompt: Script((TextStep(texts.long_text(len(prompt.text))),)),
     "slow": lambda prompt: Script((TextStep(texts.SLOW_TEXT),), slow=True),
     "duplicate-calls": _duplicate_calls,
+    # Failures on demand, for tests of clients.
     "error-midstream": lambda prompt: replace(_chat(prompt), ending="error"),
     "cut": lambda prompt: replace(_chat(prompt), ending="cut"),
     "stall": lambda prompt: replace(_chat(prompt), ending="stall"),

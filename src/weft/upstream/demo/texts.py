@@ -14,6 +14,7 @@ _QUOTE_LENGTH = 200
 _RESULT_LENGTH = 600
 _PARAGRAPHS = 42
 _TOOLS_SHOWN = 5
+# Whitespace belongs to a word, so that deltas lose none of it.
 _WORD = re.compile(r"\s*\S+\s*")
 _GREETING = re.compile(r"(hi|hello|hey|good (morning|afternoon|evening))\b", re.IGNORECASE)
 _REAL = "I cannot understand that, but the path of this answer is real: it left the upstream in"

@@ -111,9 +111,12 @@ def style_of(dialect: str, origin: str) -> DialectStyle:
 _STYLES = {
     style.dialect: style
     for style in (
+        # As OpenRouter sends it: a text, and details with its signature.
         DialectStyle("openai-chat", reasoning_details=True),
+        # A summary to read, and encrypted content to send back.
         DialectStyle("openai-responses", native=False, reasoning_kind="summary", encrypted=True),
         DialectStyle("anthropic-messages", citation_objects=True),
+        # Of parallel calls, only the first is signed.
         DialectStyle("gemini", reasoning_kind="summary", signed_calls=True),
     )
 }
@@ -123,6 +126,7 @@ def timeline(
     script: Script, request: Request, style: DialectStyle, timing: Timing, seed: bytes
 ) -> list[TimedParts]:
     """Returns the whole response in order. The last wait of one that stalls is infinite."""
+    # Seeded by the request: the same one is cut into the same deltas.
     random = Random(seed)
     cut = _cut_to_limits(script.steps, request)
     renderer = _StepRenderer(style, timing, Ids(seed), random)
@@ -137,11 +141,14 @@ def timeline(
         request.model,
         CREATED,
         style.dialect if style.native else None,
+        # Anthropic tells the input tokens at the start of a message.
         usage=Usage(input_tokens=read, cache_read_tokens=0),
     )
     if script.ending == "finish":
         content.append((Finish(cut.reason, usage=usage, stop_sequence=cut.stop_sequence),))
     else:
+        # Half, rounded up, so that there is content before the failure: before it, a gateway would
+        # retry.
         content = content[: -(-len(content) // 2)]
     if script.ending == "error":
         content.append((_FAILED, Finish("error")))
@@ -270,6 +277,7 @@ class _StepRenderer:
         sources: list[Part] = []
         citations: list[Raw] = []
         for cited, url, title in step.citations:
+            # Cut off by the limit of tokens.
             if cited not in text:
                 continue
             source_id, at = self._ids.local("source"), text.index(cited)

@@ -118,6 +118,8 @@ class _DemoModel:
         self._style = style_of(dialect.name, config.origin)
 
     def respond(self, outgoing: OutgoingRequest) -> PreparedResponse:
+        # Of the body as it was sent: what two clients phrase differently may be answered
+        # differently.
         seed = sha256(outgoing.path.encode("utf-8", "replace") + b"\n" + outgoing.body).digest()
         try:
             request = self._parse_request(outgoing, seed)
@@ -158,6 +160,7 @@ class _DemoModel:
         if request.background:
             raise BadRequest(source("background"), "this model answers at once, or not at all")
         if request.previous_response_id is not None:
+            # The gateway resolves these itself: an upstream must never get them.
             raise BadRequest(source("previous_response_id"), "this model keeps nothing")
         for number, message in enumerate(request.messages):
             for place, content in enumerate(message.content):
@@ -188,6 +191,7 @@ class _DemoModel:
                     return self._error(part)
         data = self._body(guard.fold.response(), context, findings)
         if script.ending != "finish":
+            # A body that breaks off: the client must not take half of it for a response.
             data = data[: len(data) // 2]
         chunks = [TimedBytes(0.0, data)]
         if script.ending == "stall":
@@ -209,6 +213,7 @@ def _is_verified(content: AnyContent) -> bool:
             verified = all(verify(one, content.text) for one in signatures if one)
             return verified and content.redacted is None
         case CallContent(signature=str() as signature):
+            # Gemini accepts this value for calls that it did not make itself.
             return signature == SKIP_SIGNATURE or verify(signature, "")
     return True
 
@@ -252,6 +257,7 @@ class DemoResponse:
                 raise Unreachable(f"no byte within {self._limit:g} s", "timeout")
             chunks: list[bytes] = []
             while self._next is not None and sum(map(len, chunks)) < _READ_SIZE:
+                # A wait ends the read, so that a client sees the pace.
                 if chunks and self._next.wait:
                     break
                 chunks.append(self._next.data)
@@ -265,12 +271,14 @@ class DemoResponse:
 
     async def _wait(self, seconds: float) -> None:
         """Sleeps, or returns early if the response is aborted. It can be cancelled."""
+        # A task of its own, so that `abort`, which is not a coroutine, can end it.
         self._sleeping = sleeping = asyncio.ensure_future(self._sleep(seconds))
         try:
             await asyncio.wait((sleeping,))
         finally:
             sleeping.cancel()
             self._sleeping = None
+        # A sleep that was passed in may fail.
         if not sleeping.cancelled():
             sleeping.result()
 

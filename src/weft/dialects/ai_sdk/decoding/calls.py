@@ -37,6 +37,7 @@ from weft.parts import (
 
 
 class SdkCallStage(Enum):
+    # The order of a call. INVALID and ANSWERED are both ends; a denied call is answered.
     UNANNOUNCED = "unannounced"  # no start with a name came
     OPEN = "open"
     ENDED = "ended"
@@ -48,6 +49,7 @@ class SdkCallStage(Enum):
 _COMPLETE = frozenset({SdkCallStage.CALLED, SdkCallStage.INVALID, SdkCallStage.ANSWERED})
 _INCOMPLETE = frozenset({SdkCallStage.OPEN, SdkCallStage.ENDED})
 
+# Specification of model parts: `input` is JSON text, and `""` means no arguments.
 _EMPTY_INPUT = {"tool-call": "{}", "tool-input-error": ""}
 """Whole calls whose `input` is argument text if it is a string; and what an empty one means."""
 
@@ -81,18 +83,21 @@ class SdkCalls:
     @property
     def unanswered(self) -> bool:
         """Whether a call waits for its result from the client."""
-        waiting = (SdkCallStage.ENDED, SdkCallStage.CALLED)
+        waiting = (SdkCallStage.ENDED, SdkCallStage.CALLED)  # ENDED: the whole call may never come
         calls = self._calls.values()
         return any(one.stage in waiting and not one.provider_executed for one in calls)
 
     def call_id(self, event: wire.SdkEvent) -> str:
         """Returns the call id of an event; a missing one is minted once per announcement."""
+        # Arguments are streamed under `id` in model parts, all else under `toolCallId`. That both
+        # are equal is a convention of the providers that no type enforces.
         id = event.tool_call_id or event.id
         if id is None and event.tool_call is not None:  # capture: dump-of-an-approval
             id = event.tool_call.tool_call_id
         if id:
             return id
         if self._minted_id is None or event.type == "tool-input-start":
+            # One id serves all events up to the next start: without ids calls cannot overlap.
             # capture: call-without-id
             self._minted_id = self._ids.mint("call")
             self._findings.note("call-id-minted", f"{event.type} without an id")
@@ -108,6 +113,7 @@ class SdkCalls:
 
     def start(self, event: wire.SdkEvent, out: list[Part]) -> None:
         call = self._call(self.call_id(event))
+        # A repeated start changes nothing here; the guard drops the part and reports it.
         if call.stage is SdkCallStage.UNANNOUNCED and event.tool_name:
             call.stage = SdkCallStage.OPEN
             self._set_fields(call, event)
@@ -128,6 +134,7 @@ class SdkCalls:
         comes next, has all of them."""
         id = self.call_id(event)
         call = self._calls.get(id)
+        # Providers that read the ids of start and end from two upstream events may find two ids.
         if call is None:  # capture: call-under-another-id
             detail = f"{event.type} of {id!r}, which was not announced"
             self._findings.once("end-without-start", id, detail)
@@ -146,8 +153,9 @@ class SdkCalls:
         """Reads a whole call: the end of one that was announced, or all of it."""
         id = self.call_id(event)
         params, format = _parse_params(event)
+        # The whole call is the rule after streamed arguments, not a second call.
         call = self._calls.get(id) or self._renamed(id, event.tool_name, params) or self._call(id)
-        if call.stage is not SdkCallStage.UNANNOUNCED:
+        if call.stage is not SdkCallStage.UNANNOUNCED:  # it was announced as JSON
             format = "json"
         if call.stage not in _COMPLETE:
             if call.stage is SdkCallStage.UNANNOUNCED:
@@ -155,6 +163,8 @@ class SdkCalls:
                 self._set_fields(call, event)
                 out.append(_start(call, event, format))
             streamed = bool(call.streamed.length)
+            # Streamed arguments win; the guard compares them with those of the whole call.
+            # capture: input-differs-from-the-deltas
             if params and not streamed:
                 out.append(ToolParamsDelta(call.id, params))
             # Models mark the end of the arguments themselves: one that is missing is a finding.
@@ -169,6 +179,7 @@ class SdkCalls:
         """Returns the one announced call with this name and these arguments: its id changed."""
         # capture: call-under-another-id
         arguments = canonical(params)
+        # By name and arguments, and only if one call fits: two equal calls stay two.
         found = [
             call
             for call in self._calls.values()
@@ -216,6 +227,7 @@ class SdkCalls:
             return []
         executed = event.provider_executed
         if executed is None:
+            # Since version 3 a model's `tool-result` is always the provider's and does not say so.
             executed = bool(call and call.provider_executed) or isinstance(event.result, Raw)
         if call is not None and call.stage in _COMPLETE and not event.preliminary:
             call.stage = SdkCallStage.ANSWERED
@@ -235,6 +247,7 @@ class SdkCalls:
     def approval(self, event: wire.SdkEvent, out: list[Part]) -> None:
         id = self.call_id(event)
         call = self._calls.get(id)
+        # The id is all that the answer of the user will refer to.
         approval = event.approval_id or self._ids.mint("approval")
         out.append(ToolApprovalRequest(call.id if call else id, approval))
 

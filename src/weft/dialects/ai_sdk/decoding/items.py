@@ -40,6 +40,7 @@ class SdkItem:
         """Adds the metadata of an event; fields that it lacks stay as they were."""
         if not is_present(raw):
             return
+        # The last one as it came, for encoders of this dialect; the fields are merged below.
         self.raw_metadata = copy_unless_null(raw)
         found = provider_metadata_of(raw)
         if found is None:
@@ -66,6 +67,8 @@ class SdkItems(ABC):
     def feed(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """Reads a start, a delta or an end. The guard adds a start that is missing."""
         id = event.id or ""
+        # Known only while it is open: a provider may use an id again after its end.
+        # capture: text-id-reused
         item = self._items.get(id)
         if item is None:
             self._items[id] = item = SdkItem()
@@ -84,6 +87,7 @@ class SdkItems(ABC):
     def _delta(self, id: str, item: SdkItem, event: wire.SdkEvent, out: list[Part]) -> None:
         text = wire.delta_text(event)
         if not text and event.provider_metadata is not UNSET:
+            # Providers send the signature as the metadata of an empty delta, before the end.
             return  # capture: signature-in-a-delta-without-text
         if self._surrogates.held or not text.isascii():  # capture: surrogate-pair-in-two-deltas
             text = self._surrogates.feed(id, text)
@@ -134,6 +138,7 @@ class SdkReasonings(SdkItems):
         signature, redacted = item.signature, item.metadata.redacted_data
         encrypted = item.metadata.reasoning_encrypted_content
         has_state = signature or encrypted or redacted
+        # Where the state may go back to: the upstream, if its name is known, else the provider.
         origin = (self._origin or item.origin) if has_state else None
         extra = pack_extra(SdkExtra(item.raw_metadata))
         return ReasoningEnd(id, signature, encrypted, redacted, origin, extra=extra)

@@ -30,6 +30,7 @@ _ID: dict[str, type] = {"id": str}
 _DELTA: dict[str, type] = {"id": str, "delta": str}
 _CALL: dict[str, type] = {"toolCallId": str}
 _NAMED: dict[str, type] = {**_CALL, "toolName": str}
+# `title` came with version 6, `toolMetadata` with 6.0.200 and 7.
 _CALL_OPTIONS = _METADATA | {"providerExecuted", "dynamic", "title", "toolMetadata"}
 _FILE: dict[str, type] = {"url": str, "mediaType": str}
 _ITEMS = {
@@ -38,13 +39,16 @@ _ITEMS = {
     for verb, keys in (("start", _ID), ("delta", _DELTA), ("end", _ID))
 }
 
+# As the SDK's schema for chunks has them, which rejects what it does not list.
 UI: dict[str, EventShape] = {
     **_ITEMS,
+    # The message and its steps
     "start": EventShape({}, frozenset({"messageId", "messageMetadata"})),
     "finish": EventShape({}, frozenset({"finishReason", "messageMetadata"})),
     "start-step": EventShape({}),
     "finish-step": EventShape({}),
     "reset-step": EventShape({}),
+    # Calls and their outputs
     "tool-input-start": EventShape(_NAMED, _CALL_OPTIONS),
     "tool-input-delta": EventShape({**_CALL, "inputTextDelta": str}),
     "tool-input-available": EventShape({**_NAMED, "input": object}, _CALL_OPTIONS),
@@ -60,6 +64,7 @@ UI: dict[str, EventShape] = {
     "tool-approval-response": EventShape(
         {"approvalId": str, "approved": bool}, _CALL_OPTIONS | {"reason"}
     ),
+    # Sources, files and the rest
     "source-url": EventShape({"sourceId": str, "url": str}, _METADATA | {"title"}),
     "source-document": EventShape(
         {"sourceId": str, "mediaType": str, "title": str}, _METADATA | {"filename"}
@@ -71,8 +76,10 @@ UI: dict[str, EventShape] = {
     "abort": EventShape({}, frozenset({"reason"})),
     "error": EventShape({"errorText": str}),
 }
+# Any `data-<name>`: the application's own chunks.
 DATA = EventShape({"data": object}, frozenset({"id", "transient"}))
 
+# Only required keys: readers of model parts accept any others.
 MODEL: dict[str, EventShape] = {
     **_ITEMS,
     "stream-start": EventShape({"warnings": list}),
@@ -98,22 +105,25 @@ SOURCES: dict[str, dict[str, type]] = {
 SINCE_VERSION_7 = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
 """Chunks that front ends know since version 7."""
 
+# Values of tools and of the application, which may be any JSON.
 _NULLABLE = frozenset({"input", "output", "data", "messageMetadata"})
 _ONLY_MODEL = frozenset(MODEL) - frozenset(UI)
 _ONLY_UI = frozenset(UI) - frozenset(MODEL)
+# Framing proves nothing: model parts come as lines of JSON and as server-sent events.
 _DISTINCTIVE_KEYS: dict[str, tuple[str, str]] = {
     "tool-input-start": ("id", "toolCallId"),
     "tool-input-delta": ("id", "toolCallId"),
     "error": ("error", "errorText"),
     "file": ("data", "url"),
     "reasoning-file": ("data", "url"),
-    "finish": ("usage", "type"),
+    "finish": ("usage", "type"),  # no key is peculiar to a chunk, so any other is one
 }
 """Types that both forms have, each with a key that only model parts have, and one of chunks."""
 
 
 def form_of(type: str, event: JsonObject) -> StreamForm:
     """Returns the only form that has such an event; UNKNOWN if several do."""
+    # A dump has `text` for `delta`, and its `start-step` has the request.
     if type in ("text-delta", "reasoning-delta"):
         dump = "text" in event and "delta" not in event
     else:
@@ -142,6 +152,7 @@ def missing_keys(shape: EventShape, event: JsonObject) -> list[str]:
     """Returns the required keys that are absent or have a value of another type."""
     required = dict(shape.required)
     if event.get("type") == "source":
+        # The name of a key that cannot exist, so that it is reported as missing.
         required |= SOURCES.get(text(event.get("sourceType")), {"sourceType (url, document)": str})
     return [
         key

@@ -27,6 +27,8 @@ class SdkItemsState:
             detail = f"{item}-start for {shown(id)}, which is open since event {started}"
             self._broken("item-repeated", f"{detail}; expected another id")
         elif verb == "start":
+            # Models may use an id again, as it is local to its item; clients that go by ids mix the
+            # two up.
             if ended is not None:
                 detail = f"{item}-start for {shown(id)}, which ended at event {ended}"
                 self._once("item-id-reused", key, f"{detail}; expected another id")
@@ -34,6 +36,7 @@ class SdkItemsState:
         elif started is None:
             state = f"it ended at event {ended}" if ended is not None else "unknown"
             detail = f"{item}-{verb} for {shown(id)}: {state}; expected its {item}-start first"
+            # Once for each item: every delta of it would say the same.
             self._once("item-not-open", key, detail)
         elif verb == "end":
             del self._open[key]
@@ -59,6 +62,7 @@ class SdkCallState:
         self.stage = ANNOUNCED
 
 
+# Numbers, because rules ask whether a call has come this far.
 ANNOUNCED, INPUT_ENDED, COMPLETE, PRELIMINARY, ANSWERED = range(5)
 """The stages of a call, in order."""
 
@@ -105,6 +109,8 @@ class SdkCallsState:
         whole = _call(event, self._once.at)
         call = self._calls.get(id)
         if call is None:
+            # A whole call alone is legal. It is remembered, because it may be an announced one
+            # whose id changed.
             self._unannounced.append((id, whole.name, event.get("input")))
             self._calls[id] = call = whole
             self._check_name(id, call)
@@ -139,6 +145,7 @@ class SdkCallsState:
     def _known(self, id: str, what: str) -> SdkCallState | None:
         call = self._calls.get(id)
         if call is None and id not in self._earlier:
+            # Then the call may stand in an earlier message, which the capture does not show.
             nothing_yet = self.continued or not (self._calls or self._earlier)
             rule = "output-earlier-call" if nothing_yet else "output-unknown-call"
             detail = f"{what} for call {shown(id)}; expected that call before it"
@@ -151,12 +158,14 @@ class SdkCallsState:
             if call.stage < COMPLETE:
                 detail = f"{before} while call {shown(id)} is open since event {call.at}"
                 self._broken("item-open", f"{detail}; expected tool-input-error first")
-                call.stage = COMPLETE
+                call.stage = COMPLETE  # reported once
 
     def close(self, before: str) -> None:
         """Reports the calls that the end of a step leaves incomplete."""
         for id, call in self._calls.items():
             if call.stage < COMPLETE:
+                # The id changed between start and call, which is another defect than a call without
+                # an end.
                 same = (
                     other
                     for other, name, input in self._unannounced
@@ -174,6 +183,7 @@ class SdkCallsState:
             elif call.stage == PRELIMINARY:
                 detail = f"{before} after preliminary outputs of call {shown(id)}"
                 self._broken("output-open", f"{detail}; expected a final one")
+        # Ids are unique within a step; outputs may refer to calls of steps before.
         self._earlier |= set(self._calls)
         self._calls.clear()
         self._unannounced.clear()
@@ -191,7 +201,7 @@ def differs(call: SdkCallState, input: JsonValue, *, written: bool) -> bool:
     try:
         streamed = parse_json(joined)
     except ValueError:
-        return joined != input
+        return joined != input  # free text, or a call that was cut
     try:
         value = parse_json(text(input) or "{}") if written else input
     except ValueError:

@@ -39,7 +39,7 @@ from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
 from weft.dialects.frames import Salvage, SurrogateJoiner
 from weft.findings import Findings
 from weft.ids import Claims
-from weft.partial_json import canonical, is_json
+from weft.partial_json import canonical
 from weft.parts import (
     Opaque,
     Part,
@@ -59,6 +59,7 @@ from weft.parts import (
 
 DeltaPart = type[TextDelta] | type[ReasoningDelta] | type[ToolParamsDelta]
 
+# The API starts every call with `"input": {}`; compatible servers write null or an empty string.
 _NO_INPUT = (EMPTY_INPUT, "null", '""')
 _EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
 
@@ -70,6 +71,7 @@ class BlockDecoder:
         self._context = context
         self._findings = findings
         self._salvage = salvage
+        # The owner of the signatures: they go back only to the upstream that made them.
         self._origin = context.origin or NAME
         self._call_ids: dict[str, str] = {}
         """The id of the parts of a call, by its id on the wire."""
@@ -96,8 +98,11 @@ class BlockDecoder:
         start = STARTS.get(type)
         if start is not None:
             return start(self, block, raw, out)
+        # Every new server tool brings a result block of its own, with the same fields: one that
+        # RESULTS does not list yet is read like the others.
         if type.endswith("_tool_result"):
             return self._start_result(block, raw, out)
+        # Kept byte for byte: the next request has to return the block unchanged.
         # capture: unknown-block-and-event
         detail = f"unknown block type {type!r}: passed on unparsed"
         self._findings.once("event-unknown", f"block {type}", detail)
@@ -106,6 +111,8 @@ class BlockDecoder:
     def add_delta(
         self, block: BlockState, type: str, delta: wire.EventDelta, out: list[Part]
     ) -> None:
+        # A delta is dispatched by its own type, not by that of its block, and fits if the block has
+        # the state that it adds to.
         row = DELTAS.get(type)
         if row is None:
             detail = f"unknown delta type {type!r}: ignored"
@@ -126,12 +133,10 @@ class BlockDecoder:
             detail = f"a signature for call {call!r}, which never came"
             self._findings.note("field-dropped", detail)
 
-    def is_complete(self, block: ToolUseState) -> bool:
-        """Whether its arguments so far are valid JSON."""
-        return is_json(block.arguments)
-
     def _next_id(self) -> str:
         """The id of the parts of the next block."""
+        # Calls, results and unparsed blocks take a number too, although they do not use it: so the
+        # part of a block keeps its id when the block is encoded and decoded again.
         id = f"{self.message_id}:{self._count}"
         self._count += 1
         return id
@@ -146,6 +151,8 @@ class BlockDecoder:
     def _start_text(self, block: wire.ContentBlock, raw: Raw, out: list[Part]) -> BlockState:
         self._require(block.text, "content_block.text")
         state = TextBlockState()
+        # The API starts with an empty text. The official client puts text that is there before the
+        # deltas, and in a body it is all there is.
         # capture: text-in-the-start-block, body
         self._add_text(state, block.text, TextDelta, out)
         for citation in block.citations or ():
@@ -168,12 +175,15 @@ class BlockDecoder:
     def _start_tool_use(self, block: wire.ContentBlock, raw: Raw, out: list[Part]) -> BlockState:
         self._require(block.input, "content_block.input")
         type, name = block.type or "", block.name or ""
+        # Kept as text: arguments go on byte for byte, without a round trip through Python numbers.
         initial_input = bytes(block.input).decode() if isinstance(block.input, Raw) else ""
         if initial_input in _NO_INPUT:
             initial_input = ""
         earlier = self._tool_uses.setdefault(block.id, []) if block.id else []
         state: ToolUseState
         if any((use.type, use.call.name) == (type, name) for use in earlier):
+            # Models and joined streams repeat a call under its id. Clients would run it twice, and
+            # the API refuses the next request, because ids of calls must be unique.
             # capture: call-repeated, body-with-a-call-repeated
             call = self._tool_call(block, block.id or "")
             state = RepeatedToolUseState(call, type, initial_input)
@@ -215,6 +225,8 @@ class BlockDecoder:
     def _claim_call_id(self, id: str | None) -> str:
         """The id of the parts of a new call; a second call with the same id becomes `<id>_2`."""
         if not id:
+            # A call that was never started has no id. The next request needs one to pair its
+            # result.
             # capture: deltas-without-a-start
             self._findings.note("call-id-minted", "a call without an id: one was made up")
             id = self._context.ids.mint("toolu")
@@ -233,6 +245,8 @@ class BlockDecoder:
             detail = f"{type} without tool_use_id or content: passed on unparsed"
             self._findings.note("field-dropped", detail)
             return self._start_opaque(block, raw, out)
+        # Only mcp_tool_result has `is_error`. All others say it by the type of their content, such
+        # as `web_fetch_tool_error`.
         # capture: executed-tools-that-fail
         failed = bytes(content).startswith(b"{") and (
             unpack_extra(content, wire.OptionalType).type or ""
@@ -245,6 +259,7 @@ class BlockDecoder:
             extra=pack_extra(wire.ContentBlock(type, caller=copy_present(block.caller))),
         )
         out.append(result)
+        # The hits also are sources: other dialects know a search only by what it cites.
         if type == "web_search_tool_result":
             self._add_search_hits(content, out)
         return BlockState(type, self._next_id())
@@ -262,6 +277,7 @@ class BlockDecoder:
 
     def _start_opaque(self, block: wire.ContentBlock, raw: Raw, out: list[Part]) -> BlockState:
         if block.to is not None:
+            # Another model continues the message, for instance after a refusal.
             # capture: fallback-renames-the-model
             self.model = block.to.model or self.model
         return OpaqueBlockState(block.type or "unknown", copy_raw(raw))
@@ -274,6 +290,7 @@ class BlockDecoder:
         if not text:
             return
         if self._surrogates.held or not text.isascii():
+            # Servers that cut text by UTF-16 units write each half of a character as `\ud83d`.
             # capture: character-cut-in-two
             text = self._surrogates.feed(block, text)
             if not text:
@@ -333,6 +350,7 @@ class BlockDecoder:
     def _signature_delta(
         self, block: ThinkingBlockState, delta: wire.EventDelta, out: list[Part]
     ) -> None:
+        # The API sends one, just before the stop; of two, the official client keeps the last too.
         if block.signature and delta.signature:
             detail = "a second signature replaced the first"
             self._findings.once("field-dropped", block.id, detail)
@@ -341,31 +359,39 @@ class BlockDecoder:
     def _input_json_delta(
         self, block: ToolUseState, delta: wire.EventDelta, out: list[Part]
     ) -> None:
+        # For a call without arguments the API sends one delta, which is empty.
+        # capture: call-without-arguments
         text = delta.partial_json
         if not text:
             return
         if block.initial_input is not None:
             if text == EMPTY_INPUT and block.initial_input in ("", EMPTY_INPUT):
-                # capture: empty-object-before-the-arguments, call-without-arguments
+                # Held: if more follows, it was only a placeholder.
+                # capture: empty-object-before-the-arguments
                 block.initial_input = EMPTY_INPUT
                 return
             if block.initial_input == EMPTY_INPUT:
+                # Converters send `{}` as the first delta and then the real arguments. The official
+                # client parses `{}` and drops the rest: the tool would run without arguments.
                 # capture: empty-object-before-the-arguments
                 detail = f"call {block.id!r}: {{}} came before the arguments: dropped"
                 self._findings.note("arguments-placeholder", detail)
             elif block.initial_input:
+                # The official client takes the deltas too.
                 # capture: arguments-at-the-start-and-by-deltas
                 detail = f"call {block.id!r}: input in the start block and in deltas: deltas used"
                 self._findings.note("arguments-repeated", detail)
             block.initial_input = None
         if isinstance(block, RepeatedToolUseState):
-            out = block.pending
+            out = block.pending  # until the stop shows whether it is another call
         self._add_text(block, text, ToolParamsDelta, out)
 
     def _compaction_delta(
         self, block: OpaqueBlockState, delta: wire.EventDelta, out: list[Part]
     ) -> None:
         """Puts the content, which comes in one delta, into the block."""
+        # The API wants the block back verbatim, so the delta is merged into the raw block; its text
+        # is no text of the answer.
         # capture: compaction
         fields = {"content": delta.content, "encrypted_content": delta.encrypted_content}
         new = {key: value for key, value in fields.items() if isinstance(value, Raw)}
@@ -383,6 +409,7 @@ class BlockDecoder:
             self._emit_delta(block, rest, part, out)
 
     def _note_empty(self, block: BlockState) -> None:
+        # An empty text block would be refused in the next request.
         # capture: text-block-empty
         self._findings.note("block-empty", f"an empty {block.type} block: dropped")
 
@@ -399,6 +426,8 @@ class BlockDecoder:
         if not (block.id or signature or redacted):
             self._note_empty(block)
             return
+        # With `display: "omitted"` a block has a signature and no text. The next request needs it
+        # all the same.
         self._emit_start(block, out)  # capture: thinking-omitted-and-redacted
         origin = self._origin if signature or redacted else None
         end = ReasoningEnd(block.id, signature=signature, redacted=redacted, origin=origin)
@@ -406,20 +435,27 @@ class BlockDecoder:
 
     def _stop_tool_use(self, block: ToolUseState, out: list[Part]) -> None:
         self._flush_surrogate(block, ToolParamsDelta, out)
+        # No delta came: the input is that of the start, as in calls made by code, or none at all.
         if block.initial_input is not None:
             out.append(ToolParamsDelta(block.id, block.initial_input or EMPTY_INPUT))
         out.append(ToolParamsEnd(block.id))
         out.append(block.call)
 
     def _stop_repeated_tool_use(self, block: RepeatedToolUseState, out: list[Part]) -> None:
-        """Drops the call if its arguments are those of an earlier one too; else renames it."""
         self._stop_tool_use(block, block.pending)
+        self.release(block, out)
+
+    def release(self, block: RepeatedToolUseState, out: list[Part]) -> None:
+        """Drops the call if its arguments are those of an earlier one too; else emits what came of
+        it, under another id.
+        """
         wire_id, arguments = block.id, _canonical_arguments(block)
         for earlier in self._tool_uses[wire_id]:
             same = (earlier.type, earlier.call.name) == (block.type, block.call.name)
             if earlier is not block and same and _canonical_arguments(earlier) == arguments:
                 self._findings.note("call-repeated", f"call {wire_id!r} again: dropped")
                 return
+        # Renamed here, not at its start: whether it is another call was not known before.
         self._next_id()
         block.id = self._claim_call_id(wire_id)
         out += [msgspec.structs.replace(part, id=block.id) for part in block.pending]
@@ -469,7 +505,9 @@ STARTS: dict[str, _Start] = {
     "tool_use": BlockDecoder._start_tool_use,
     "server_tool_use": BlockDecoder._start_tool_use,
     "mcp_tool_use": BlockDecoder._start_tool_use,
+    # Complete at the start, no deltas.
     **dict.fromkeys(wire.RESULTS, BlockDecoder._start_result),
+    # Without a canonical part: the client has to return them as they are.
     "container_upload": BlockDecoder._start_opaque,
     "compaction": BlockDecoder._start_opaque,
     "fallback": BlockDecoder._start_opaque,
@@ -485,6 +523,7 @@ DELTAS: dict[str, DeltaType] = {
     "compaction_delta": DeltaType(OpaqueBlockState, "compaction", BlockDecoder._compaction_delta),
 }
 
+# Looked up by the exact class: a repeated call is a ToolUseState too.
 _STOPS: dict[type[BlockState], Callable[[BlockDecoder, Any, list[Part]], None]] = {
     TextBlockState: BlockDecoder._stop_text,
     ThinkingBlockState: BlockDecoder._stop_thinking,

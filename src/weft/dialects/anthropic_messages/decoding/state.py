@@ -39,6 +39,8 @@ class TextBlockState(BlockState):
 
     @property
     def held(self) -> bool:
+        # Its start frame can be forwarded with the first text: before that the block may turn out
+        # to be empty, and the encoder would not write it.
         return self.open and not self.has_deltas
 
 
@@ -54,6 +56,7 @@ class ThinkingBlockState(BlockState):
 
     @property
     def held(self) -> bool:
+        # A signature is read but emitted at the stop, so its frame waits for the stop.
         return self.open and not (self.has_deltas and self.signature is None)
 
 
@@ -70,6 +73,7 @@ class ToolUseState(BlockState):
 
     @property
     def held(self) -> bool:
+        # An input at the start, or a `{}`, may still be replaced by deltas.
         return self.open and bool(self.initial_input)
 
     @property

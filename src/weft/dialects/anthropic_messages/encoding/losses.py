@@ -40,6 +40,7 @@ class MessagesLossReporter:
         """The dialect that the response came from."""
         self.model: str | None = None
         self._findings = findings
+        # The decoder names the dialect itself as the origin where the upstream has no name.
         self._origins = (NAME, context.origin or NAME)
         self._result_types: dict[str, str] = {}
         """The type of the result block of each call that the host executes."""
@@ -55,6 +56,7 @@ class MessagesLossReporter:
 
     def _call_id(self, id: str) -> str:
         """The id in the characters this API allows; ids of this dialect stay as they are."""
+        # The upstream has to recognise its own id when it comes back.
         # capture: executed-call-with-an-odd-id
         return id if self.same_dialect else self._call_ids.sanitize(id)
 
@@ -64,6 +66,7 @@ class MessagesLossReporter:
         """The signature and the redacted data. A signature of another origin is wrapped in an
         envelope, which only Weft reads.
         """
+        # `encrypted` is of the Responses API and has no field here, so it always travels wrapped.
         own = part.origin in self._origins or (part.origin is None and self.same_dialect)
         if own and part.encrypted is None:
             return part.signature, part.redacted
@@ -72,6 +75,7 @@ class MessagesLossReporter:
         if envelope is None and signed:
             self.not_carried("reasoning-end", part.id, "the origin of its signature is unknown")
         elif envelope is None and has_text and self.source is not None:
+            # Unsigned text: its origin may want it back, and this vendor would refuse it.
             envelope = wrap_origin(self.source, self.model)
         return envelope, None
 
@@ -79,6 +83,8 @@ class MessagesLossReporter:
         type = unpack_extra(part.raw, wire.OptionalType).type
         if type in wire.CITATIONS and isinstance(part.raw, Raw):
             return part.raw
+        # Clients expect the fields of a citation type, such as `encrypted_index`, which sources of
+        # other dialects do not have.
         if type != wire.SEARCH_HIT or not self._result_types:  # the result block has the hits
             self.not_carried(part.type, part.id, "not a citation of this dialect")
         return None
@@ -86,6 +92,7 @@ class MessagesLossReporter:
     def tool_use(self, part: ToolParamsStart | ToolCall) -> wire.ContentBlock | None:
         """The block of a call, without its input."""
         if part.provider_executed:
+            # Never as tool_use: the client would be asked to run what the host has run already.
             if part.kind not in _EXECUTED_KINDS:
                 why = f"{NAME} has no {part.kind} that the host executes"
                 self.not_carried("tool-call", part.id, why)
@@ -93,6 +100,7 @@ class MessagesLossReporter:
             result = "mcp" if part.kind == "mcp_tool_use" else part.name
             if result.startswith("tool_search_tool"):  # tool_search_tool_regex, …_bm25
                 result = "tool_search"
+            # The API names the result block after the tool: web_search → web_search_tool_result.
             self._result_types[part.id] = f"{result}_tool_result"
         extra = self.extra(part.extra, wire.ContentBlock)
         label = part.server_label if isinstance(part, ToolCall) else None
@@ -100,7 +108,7 @@ class MessagesLossReporter:
             part.kind if part.provider_executed else "tool_use",
             id=self._call_id(part.id),
             name=part.name,
-            input=_EMPTY_INPUT,
+            input=_EMPTY_INPUT,  # required, although deltas follow
             server_name=(extra.server_name or label or "") if part.kind == "mcp_tool_use" else None,
             caller=extra.caller,
             toolset_name=extra.toolset_name or None,
@@ -117,6 +125,7 @@ class MessagesLossReporter:
             type,
             tool_use_id=self._call_id(part.id),
             content=part.result,
+            # Results of server tools say it by the type of their content.
             is_error=part.is_error if type == "mcp_tool_result" else None,
             caller=extra.caller,
         )
@@ -162,6 +171,7 @@ def why_unusable(call: ToolCall) -> str | None:
     """Why a client cannot run a call, if it cannot."""
     if call.invalid is not None:
         return f"the call of {call.name!r} is not usable: {call.invalid}"
+    # `input` is an object by its schema; free text is wrapped into one.
     if call.format == "json" and not call.params.lstrip().startswith("{"):
         return f"the arguments of {call.name!r} are not an object"
     return None
@@ -169,6 +179,7 @@ def why_unusable(call: ToolCall) -> str | None:
 
 def is_truncated(call: ToolCall) -> bool:
     """Whether the arguments of an unusable call are the beginning of valid ones."""
+    # Any beginning of free text is the beginning of some valid text.
     if not call.name or call.invalid is None or call.format == "text":
         return bool(call.name and call.invalid)
     scan = Scan()

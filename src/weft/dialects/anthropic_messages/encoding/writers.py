@@ -28,7 +28,7 @@ class MessagesEventWriter:
 
     def __init__(self) -> None:
         self._count = 0
-        self.out: list[Event] = []
+        self.out: list[Event] = []  # replaced by the encoder at each feed
 
     def message_start(self, message: wire.ResponseMessage) -> None:
         data = b'{"type":"message_start","message":%b}' % _json(message)
@@ -42,6 +42,7 @@ class MessagesEventWriter:
         return index
 
     def delta(self, block: "BlockWriter", text: str) -> None:
+        # Once per token: only the text is encoded, the rest of the event is bytes that are ready.
         data = b"%b%b}}" % (block.delta_prefix, _json(text))
         self.out.append(Event("content_block_delta", data))
 
@@ -69,6 +70,8 @@ class MessagesEventWriter:
         self.out.append(Event("error", _json(wire.ErrorEvent(error))))
 
     def _block_event(self, name: str, index: int, rest: bytes) -> None:
+        # Assembled as bytes: raw blocks keep their spelling, and `type` comes first, as the API
+        # writes it.
         data = b"".join((b'{"type":"', name.encode(), b'","index":%d' % index, rest, b"}"))
         self.out.append(Event(name, data))
 
@@ -82,6 +85,7 @@ class MessagesBodyWriter(MessagesEventWriter):
         super().__init__()
         self._message = wire.ResponseMessage()
         self._blocks: list[wire.ContentBlock | Raw] = []
+        # Pieces, because free text comes with the JSON around it as deltas of their own.
         self._inputs: dict[int, tuple[wire.ContentBlock, list[str]]] = {}
         """The calls and the pieces of their arguments, by the index of their block."""
         self._error: wire.MessagesError | None = None
@@ -92,6 +96,8 @@ class MessagesBodyWriter(MessagesEventWriter):
             return _json(wire.ErrorEvent(self._error))
         for block, pieces in self._inputs.values():
             text = "".join(pieces)
+            # A call that the limit cut has no complete input: it stays `{}`, as the official client
+            # leaves it.
             if is_json(text):
                 block.input = Raw(text.encode())
         self._message.content = [Raw(large_json.write(block)) for block in self._blocks]
@@ -165,6 +171,7 @@ class BlockWriter:
     def _start(self, writer: MessagesEventWriter) -> None:
         self.index = writer.block_start(self.block)
         prefix = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
+        # The index is known only here: blocks before it may not have been written at all.
         self.delta_prefix = prefix % (self.index, self.DELTA_TYPE, self.DELTA_KEY)
 
 
@@ -182,6 +189,7 @@ class TextBlockWriter(BlockWriter):
 
     def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
         if self.waiting:
+            # Cut, because the fold may be ahead: it has deltas that the encoder is still to be fed.
             self.delta(writer, fold.text(self.id)[: self.waiting])
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
@@ -196,12 +204,15 @@ class TextBlockWriter(BlockWriter):
             self.citations.append(citation)
 
     def close(self, writer: MessagesEventWriter) -> None:
+        # Citations alone are worth a block.
         if self.citations and not self.delta_prefix:
             self._start(writer)
         if self.delta_prefix:
             writer.block_stop(self.index)
 
     def _start(self, writer: MessagesEventWriter) -> None:
+        # Citations follow the start of their block, and may come before its text.
+        # capture: search-with-citations
         super()._start(writer)
         for citation in self.citations:
             writer.citation(self, citation)
@@ -233,10 +244,12 @@ class ThinkingBlockWriter(BlockWriter):
         if self.signature is not None:
             if not self.delta_prefix:
                 self._start(writer)
+            # As the API does: once, after the last text.
             writer.signature(self, self.signature)
         if self.delta_prefix:
             writer.block_stop(self.index)
         if self.redacted is not None:
+            # A block of its own: thinking blocks have no field for redacted data.
             redacted = wire.ContentBlock("redacted_thinking", data=self.redacted)
             writer.block_stop(writer.block_start(redacted))
 
@@ -257,10 +270,12 @@ class ToolUseBlockWriter(BlockWriter):
         """Whether its arguments are the beginning of a JSON object."""
 
     def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
+        # Held back: what is written cannot be taken back.
         if self.unusable is not None:
             return
         self._start(writer)
         if self.free_text:
+            # Streamed with the JSON around it, so that the client has the text as it comes.
             writer.delta(self, '{"input":"')
         if self.waiting:
             self.delta(writer, fold.joined(self.id)[: self.waiting])

@@ -27,6 +27,8 @@ _VERSION_END = r"(?![.\d]|-\d{1,2}(?!\d))"
 """No further version number follows; a date may."""
 
 FAMILIES = (
+    # Vendor documentation, "Models overview": the maximum output of each. Up to 3.7 the version
+    # precedes the name, from 4 on it follows.
     _family(r"3[.-]5-(sonnet|haiku)", 8_192),
     _family(r"3[.-]7-sonnet", 64_000),
     _family(r"3-(opus|sonnet|haiku)", 4_096),
@@ -37,6 +39,7 @@ FAMILIES = (
 )
 """All models that accept sampling parameters."""
 
+# Opus 4.7 and later answer sampling parameters with HTTP 400.
 _NEWEST = ModelFamily(re.compile(""), False, None)
 
 

@@ -28,32 +28,24 @@ class MessagesOption(NamedTuple):
     refused: bool = False
     """Whether a request is refused rather than sent without it."""
 
-    @property
-    def key(self) -> str:
-        """The top-level key in a body."""
-        return (self.wire or "").partition(".")[0]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The top-level fields of the request that it is rendered from."""
-        return (self.canonical.partition(".")[0], *self.depends_on)
-
 
 OPTIONS: tuple[MessagesOption, ...] = (
     MessagesOption("model", "model"),
     MessagesOption("max_output_tokens", "max_tokens"),
+    # `system` also holds the leading system messages: see RENDERED_FROM.
     MessagesOption("instructions", "system"),
     MessagesOption("messages", "messages"),
     MessagesOption("tools", "tools"),
-    MessagesOption("tools", "mcp_servers"),
-    MessagesOption("tool_choice", "tool_choice", ("extra",)),
+    MessagesOption("tools", "mcp_servers"),  # with a toolset in `tools` each
+    MessagesOption("tool_choice", "tool_choice", ("parallel_tool_calls", "extra")),
     MessagesOption("tool_choice.mode", "tool_choice.type"),
-    MessagesOption("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
+    MessagesOption("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),  # inverted
     MessagesOption("reasoning", "thinking", ("extra",)),
     MessagesOption("reasoning.summary", "thinking.display"),
+    MessagesOption("output", "output_config.format", ("reasoning", "extra")),
     MessagesOption("reasoning.effort", "output_config.effort"),
-    MessagesOption("output", "output_config.format", ("extra",)),
     MessagesOption("stop", "stop_sequences"),
+    # Gone from the newest models: `requests/models.py` knows which still accept them.
     MessagesOption("sampling.temperature", "temperature"),
     MessagesOption("sampling.top_p", "top_p"),
     MessagesOption("sampling.top_k", "top_k"),
@@ -71,11 +63,13 @@ OPTIONS: tuple[MessagesOption, ...] = (
     MessagesOption("sampling.logit_bias", None),
     MessagesOption("max_tool_calls", None),
     MessagesOption("truncation", None, default="disabled"),
+    # Refused, because without them the answer would be another one.
     MessagesOption("choices", None, default=1, refused=True),
     MessagesOption("previous_response_id", None, refused=True),
 )
 
-# Where two rows have the same option, the first one counts.
+# Where two rows have the same option, or the same key of a body, the first one counts.
+
 WIRE_PATHS: dict[str, str] = {
     option.canonical: option.wire for option in reversed(OPTIONS) if option.wire is not None
 }
@@ -83,8 +77,9 @@ WIRE_PATHS: dict[str, str] = {
 
 RENDERED_FROM: FieldGetters = {
     **{
-        key: attrgetter(*(name for option in OPTIONS if option.key == key for name in option.names))
-        for key in dict.fromkeys(option.key for option in OPTIONS if option.wire is not None)
+        option.wire.partition(".")[0]: attrgetter(option.canonical, *option.depends_on)
+        for option in reversed(OPTIONS)
+        if option.wire is not None
     },
     "system": lambda request: (
         request.instructions,

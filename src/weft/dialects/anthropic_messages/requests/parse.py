@@ -46,6 +46,8 @@ _json = msgspec.json.Encoder().encode
 
 def parse(body: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no request of this API can have."""
+    # Unknown fields never fail a request: the API adds them behind beta headers, and a request that
+    # stays in this dialect is sent in its own bytes anyway.
     check_body(body)
     source = read_object(body, schema.MessagesRequest)
     source_paths = SourcePaths(WIRE_PATHS)
@@ -76,6 +78,8 @@ def parse(body: bytes, context: Context) -> Parsed:
     request = msgspec.structs.replace(request, extra=collect(extra, unknown))
     pairs = zip(messages, source_messages, strict=True)
     first = next((message for message, raw in pairs if raw is not None), None)
+    # The bytes are kept beside the canonical request, so that keys, order and number formats reach
+    # the upstream unchanged: its prompt cache and its signatures depend on them.
     if first is None or first.role != "system":  # one at the head is rendered into `system`
         request = with_source(request, body, source_messages)
     return Parsed(request, source_paths)
@@ -97,6 +101,7 @@ def _parse_messages(
     """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
     messages: list[Message] = []
     sources: list[Raw | None] = []
+    # Blocks of `system` come first, so all indexes of canonical messages are shifted by them.
     for index, raw in enumerate(body.system if isinstance(body.system, list) else ()):
         path = f"system[{index}]"
         source_paths.add(f"messages[{index}]", path)
@@ -106,6 +111,7 @@ def _parse_messages(
     for index, raw in enumerate(body.messages):
         path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
         source_paths.add(canonical, path)
+        # A role that is newer than this table goes through to the same dialect, and nowhere else.
         if read_object(raw, schema.RoleField, path).role not in _ROLES:
             source_paths.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
@@ -121,6 +127,7 @@ def _parse_messages(
         blocks = tuple(block for block, _ in parsed)
         extra = collect(remaining(raw, schema.MessageParam))
         messages.append(Message(message.role, blocks, extra=extra))
+        # The envelope of a foreign signature is Weft's own and never leaves it.
         sources.append(None if holds_foreign_signature(content) else raw)
     return tuple(messages), sources
 
@@ -130,6 +137,8 @@ def _parse_output_format(config: schema.OutputConfig | None, extra: dict[str, Ra
     raw = schema.non_null(config.format if config else UNSET)
     if raw is None:
         return OutputFormat()
+    # Kept as unknown: other dialects refuse the request, because the output would have another
+    # form.
     if read_object(raw, schema.TypeField, path).type != "json_schema":
         extra[path] = raw
         return OutputFormat()
@@ -145,6 +154,7 @@ def _parse_reasoning(
 ) -> ReasoningOptions | None:
     requested = config.effort if config else None
     effort = _EFFORTS.get(requested)
+    # An effort that is newer than this table is for this API alone.
     if requested is not None and effort is None:
         extra["output_config.effort"] = Raw(_json(requested))
     present = schema.non_null(raw)
@@ -156,11 +166,13 @@ def _parse_reasoning(
     if thinking.display not in _SUMMARIES:
         unknown["display"] = Raw(_json(thinking.display))
     match thinking.type:
+        # The form for models before adaptive thinking.
         case "enabled":
             if thinking.budget_tokens is None:
                 raise BadRequest("thinking.budget_tokens", "is required with type enabled")
             rest = collect(remaining(present, schema.ThinkingConfigParam), unknown)
             return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
+        # The model itself decides how much it thinks, guided by the effort.
         case "adaptive":
             rest = collect(remaining(present, schema.TypeField, "display"), unknown)
             return ReasoningOptions(effort, None, True, summary, rest)

@@ -25,6 +25,7 @@ from weft.request import (
 
 ResultPart = TextContent | ImageContent | FileContent
 
+# Responses have it on every call of the model, so clients send it back with each.
 _DIRECT_CALLER = b'{"type":"direct"}'
 _BLOCK_ROLES = {
     "thinking": "assistant",
@@ -48,6 +49,7 @@ def parse_content(
     if isinstance(content, str):
         return [(TextContent(content), f"{path}.content")]
     parsed: list[tuple[AnyContent, str]] = []
+    # By the id of the call, which follows its signature in the same message.
     signatures: dict[str, Envelope] = {}
     for index, raw in enumerate(content):
         block_path = f"{path}.content[{index}]"
@@ -60,6 +62,8 @@ def parse_content(
             block = _RESULT_PARSERS[block_type](raw, block_path)
         elif block_type in _PARSERS:
             block = _PARSERS[block_type](raw, block_path, origin)
+        # Also where a parser found a variant that has no canonical content, such as an image by a
+        # new kind of source.
         if block is None:
             block = _opaque(raw, block_type)
         if isinstance(block, Envelope):
@@ -130,10 +134,11 @@ def _document(raw: Raw, path: str) -> FileContent | None:
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
         case schema.UrlSource(url):
             return FileContent(url=url, filename=title, cache=cache, extra=extra)
+        # Canonical files hold base64, whatever they are.
         case schema.PlainTextSource(data, media_type):
             data = b64encode(data.encode()).decode()
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
-        case schema.ContentBlockSource():
+        case schema.ContentBlockSource():  # blocks for citations: this API alone has them
             return None
     return FileContent(file_id=block.source.file_id, filename=title, cache=cache, extra=extra)
 
@@ -141,6 +146,7 @@ def _document(raw: Raw, path: str) -> FileContent | None:
 def _search_result(raw: Raw, path: str) -> TextContent | None:
     """As text, which every target accepts; None if citations of it are enabled."""
     block = read_object(raw, schema.SearchResultBlockParam, path)
+    # Citations need the block itself: as text it could not be cited.
     if block.citations and block.citations.enabled:
         return None
     passages = "\n".join(passage.text for passage in block.content)
@@ -165,6 +171,7 @@ def _thinking(raw: Raw, path: str, origin: str) -> AnyContent:
     envelope = unwrap(block.signature)
     if envelope is not None:
         return restore_reasoning(envelope, block.thinking, "raw", extra)
+    # Unsigned thinking is of a host that imitates the API; the vendor would refuse it.
     signer = origin if block.signature else None
     return ReasoningContent(block.thinking, signature=block.signature, origin=signer, extra=extra)
 
@@ -180,6 +187,7 @@ def _redacted_thinking(raw: Raw, path: str, origin: str) -> AnyContent | Envelop
 
 def _tool_use(raw: Raw, path: str, origin: str) -> AnyContent:
     block = read_object(raw, schema.ToolUseBlockParam, path)
+    # API reference: `input` is an object, unlike the string of the OpenAI dialects.
     if not is_json_object(block.input):
         raise BadRequest(f"{path}.input", "expected an object")
     extra = remaining(raw, schema.ToolUseBlockParam)
@@ -201,6 +209,7 @@ def _tool_result(raw: Raw, path: str, origin: str) -> AnyContent:
     block, cache, extra = schema.read_cacheable(raw, schema.ToolResultBlockParam, path)
     content: list[ResultPart] = []
     if isinstance(block.content, str):
+        # API reference: the content of a result is optional.
         content = [TextContent(block.content)] if block.content else []
     elif block.content:
         for index, part in enumerate(block.content):

@@ -16,10 +16,12 @@ from weft.request import Hosted, Tool, ToolChoice, ToolMode
 
 _MODES: dict[str, ToolMode] = {
     "auto": "auto",
+    # The API's `any` is some tool, and `tool` a certain one, which then is in `name`.
     "any": "required",
     "tool": "required",
     "none": "none",
 }
+# The date is the version of the tool: all versions share their options.
 _SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution)_\d+")
 _MCP_TOOLSET = "mcp_toolset"
 _json = msgspec.json.Encoder().encode
@@ -42,6 +44,7 @@ def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tupl
             tools.append(_client_tool(raw, path))
         elif tool_type == _MCP_TOOLSET:
             name = read_object(raw, schema.McpToolset, path).mcp_server_name
+            # A toolset whose server is missing is for the API to report.
             _, server = servers.pop(name, (0, None))
             tools.append(_mcp_tool(server, raw, path))
         else:
@@ -62,6 +65,7 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
         return None, None
     choice = read_object(present, schema.ToolChoiceParam, "tool_choice")
     extra |= remaining(present, schema.ToolChoiceParam, under="tool_choice")
+    # A name without its type, or a type without its name, would force nothing.
     if (choice.type == "tool") != (choice.name is not None):
         detail = "required with type tool, and not allowed with any other type"
         raise BadRequest("tool_choice.name", detail)
@@ -89,6 +93,8 @@ def _server_tool(raw: Raw, path: str) -> Tool:
     tool_type = fields.type or ""
     name = fields.name or tool_type
     versioned = _SERVER_TOOL.fullmatch(tool_type)
+    # bash, text editor, computer, memory: their schema is built into the model, so that no other
+    # dialect can declare them.
     if versioned is None:
         cache, _ = schema.parse_cache_control(fields.cache_control, path)
         return Tool(name, tool_type, cache=cache, raw=raw, origin=NAME)
@@ -150,6 +156,7 @@ def _allowed_tools(
     if not configs and default is not False:
         config = server.tool_configuration if server else None
         return tuple((config and config.allowed_tools) or ()), {}
+    # An allowlist is all that other dialects have: off by default, and each exception on.
     enabled = [name for name, config in configs.items() if config.enabled]
     if default is False and enabled and len(enabled) == len(configs):
         return tuple(enabled), {}

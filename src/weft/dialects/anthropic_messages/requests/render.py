@@ -32,6 +32,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     names = ToolNameMap(request, ID_LETTERS, quirks.name_limit, losses)
     blocks = BlockRenderer(context, losses, names)
     tools = MessagesToolRenderer(request, context, losses, names)
+    # API reference: each tool_use is answered by a tool_result in the very next message.
     turns = paired_turns(request, losses)
     system, messages = MessagesRenderer(turns, quirks, losses, blocks).render()
     choice = tools.choice()
@@ -47,28 +48,29 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     if blank_stops:
         losses.adapted("stop", "Weft itself cuts the answer at sequences of whitespace")
     report_unknown(request.extra, "", losses, NAME)
+    # After the messages are rendered: only then it is known which thinking blocks were dropped.
     plan = without_unsigned_thinking(plan, messages, losses)
     thinking = plan.thinking is not None and plan.thinking.type != "disabled"
     output_config = render_options.output_config(request.output, plan.effort, losses)
     render_options.report_output_options(request.output, losses)
     sampling = render_options.render_sampling(request.sampling, quirks, losses, thinking=thinking)
     body = schema.MessagesRequest(
-        request.model,
-        plan.max_tokens,
-        [message.raw for message in messages],
-        system,
-        tools.tools or None,
-        encode(choice),
-        tools.mcp_servers or None,
-        encode(plan.thinking),
-        encode(output_config),
-        [stop for stop in request.stop if stop not in blank_stops] or None,
-        sampling.temperature,
-        sampling.top_p,
-        sampling.top_k,
-        encode(render_options.render_metadata(request, losses)),
-        render_options.render_service_tier(request.service_tier, losses),
-        schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
-        request.stream or None,
+        model=request.model,
+        max_tokens=plan.max_tokens,
+        messages=[message.raw for message in messages],
+        system=system,
+        tools=tools.tools or None,
+        tool_choice=encode(choice),
+        mcp_servers=tools.mcp_servers or None,
+        thinking=encode(plan.thinking),
+        output_config=encode(output_config),
+        stop_sequences=[stop for stop in request.stop if stop not in blank_stops] or None,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        metadata=encode(render_options.render_metadata(request, losses)),
+        service_tier=render_options.render_service_tier(request.service_tier, losses),
+        cache_control=schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
+        stream=request.stream or None,
     )
     return Rendered(large_json.write(body), names.originals, tools.bridged, blank_stops)

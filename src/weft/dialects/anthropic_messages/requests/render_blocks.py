@@ -39,7 +39,9 @@ from weft.request import (
 
 S = TypeVar("S", bound=schema.DocumentSource)
 
+# Documents are PDF or plain text. These are text, whatever their type says.
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml")
+# `%PDF-` in base64, as far as it does not depend on what follows.
 _PDF_BASE64 = "JVBERi"
 
 
@@ -50,8 +52,10 @@ class BlockRenderer:
         self._losses = losses
         self._names = names
         self._quirks = quirks_of(context)
+        # A signature is checked by whoever made it, and fails anywhere else.
         self._origins = accepted_origins(context, NAME, native=False)
         self._call_ids = NameSanitizer(ID_LETTERS, ID_LIMIT)
+        # Bound methods, so that the subclass for passthrough overrides single kinds of content.
         self._renderers: dict[type, Callable[[str, Any, str], Raw | None]] = {
             TextContent: self.text,
             ImageContent: self.image,
@@ -106,12 +110,14 @@ class BlockRenderer:
                 source = self.other_source(path, source, detail)
         if source is None:
             return None
+        # The API scales images itself.
         if content.detail not in (None, "auto"):
             self._losses.dropped(f"{path}.detail", NAME)
         block = schema.ImageBlockParam(source, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
     def file(self, path: str, content: FileContent, role: str) -> Raw | None:
+        # Dialects with one kind of part for all media have images as files.
         if not (content.media_type or "").startswith("image/"):
             return self._document(path, content)
         image = ImageContent(
@@ -154,6 +160,7 @@ class BlockRenderer:
             return schema.Base64Source(schema.PDF, data)
         if media_type.startswith(_TEXT_TYPES):
             try:
+                # Not base64, or not UTF-8: then it is not the text that its type says.
                 text = b64decode(data, validate=True).decode()
             except ValueError:
                 pass
@@ -169,17 +176,20 @@ class BlockRenderer:
 
     def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         own = content.origin in self._origins
+        # Blocks go back exactly as they came, empty text included: the signature covers them.
         if own and content.redacted is not None:
             block = schema.RedactedThinkingBlockParam(content.redacted)
             return self._encode(block, content.extra, path)
         if own and content.signature and content.encrypted is None:
             thinking = schema.ThinkingBlockParam(content.text, content.signature)
             return self._encode(thinking, content.extra, path)
+        # Never as text: the model would read another's thoughts as what it said to the user.
         whose = f"of {content.origin}" if content.origin else "without a signature"
         self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
     def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
+        # Server tools of other vendors have no block here.
         if content.provider_executed:
             self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
             return None
@@ -228,6 +238,7 @@ class BlockRenderer:
 
     def _call_id(self, id: str, path: str) -> str:
         """The id in the characters this API allows, the same for a call and its result."""
+        # One sanitizer for all blocks: two ids that differ only in forbidden characters stay two.
         spelled = self._call_ids.sanitize(id)
         if spelled != id:
             self._losses.adapted(f"{path}.id", f"{id} is sent as {spelled}")

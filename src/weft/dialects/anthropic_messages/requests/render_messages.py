@@ -26,6 +26,7 @@ from weft.dialects.requests.unknown_fields import encode_with_extra, report_drop
 from weft.parts import Json
 from weft.request import FileContent, ImageContent, TextContent
 
+# Not empty, which the API refuses, and not a question, which the model would answer.
 _FIRST_USER_MESSAGE = "(The conversation begins with the assistant.)"
 
 
@@ -68,12 +69,15 @@ class MessagesRenderer:
     def render(self) -> tuple[str | list[Raw] | None, list[RenderedMessage]]:
         """Returns `system` and the messages."""
         first = leading_instructions(self._turns)
+        # Only leading instructions. A late one that moved to the top would change what it refers
+        # to, and the prefix that the prompt cache matches.
         system = self.render_system(self._turns[:first])
         turns = self._move_to_user(self._turns[first:])
         return system, self.join([(turn, self.render_message(turn)) for turn in turns])
 
     def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
         match instructions:
+            # A string, as clients send it; blocks only where several messages have to stay apart.
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
             ] if text.strip():
@@ -84,7 +88,7 @@ class MessagesRenderer:
                 report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
             rendered = [self.system_block(located) for located in turn.contents]
             present = [block for block in rendered if block is not None]
-            report_speaker(turn, self._losses, said=bool(present))
+            report_speaker(turn, self._losses, sent=bool(present))
             blocks += present
         return blocks or None
 
@@ -101,6 +105,7 @@ class MessagesRenderer:
         out: list[Turn] = []
         moved: list[LocatedContent] = []
         for turn in turns:
+            # Older models and many compatible servers refuse the role inside `messages`.
             if turn.role in ("system", "developer") and not self._quirks.late_system:
                 moved += instructions_as_user(turn, self._losses)
                 continue
@@ -110,6 +115,8 @@ class MessagesRenderer:
                 rest = [located for located in turn.contents if located not in files]
                 turn = turn._replace(contents=rest)
             elif turn.role == "user" and moved:
+                # Results stay first: the API wants them at the beginning of the message after the
+                # calls.
                 turn = turn._replace(contents=after_results(turn.contents, moved))
                 moved = []
             out.append(turn)
@@ -129,7 +136,7 @@ class MessagesRenderer:
     def render_message(self, turn: Turn) -> RenderedMessage:
         rendered = [self._blocks.render(located, turn.role) for located in turn.contents]
         blocks = [block for block in rendered if block is not None]
-        report_speaker(turn, self._losses, said=bool(blocks))
+        report_speaker(turn, self._losses, sent=bool(blocks))
         plain = single_text([located.content for located in turn.contents])
         extra = turn.message.extra if turn.message else UNSET
         extra = self._blocks.kept_extra(extra, turn.path)
@@ -138,6 +145,7 @@ class MessagesRenderer:
 
     def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
         """Drops empty messages, puts a user message first, and merges neighbours of one role."""
+        # A message without content is refused; blank texts were left out before.
         rendered = [(turn, message) for turn, message in rendered if message.blocks]
         check_last_turn([turn for turn, _ in rendered], self._losses)
         out: list[RenderedMessage] = []
@@ -148,6 +156,8 @@ class MessagesRenderer:
             block = Raw(msgspec.json.encode(schema.TextBlockParam(_FIRST_USER_MESSAGE)))
             out.append(RenderedMessage("user", [block], _FIRST_USER_MESSAGE))
         for _, message in rendered:
+            # The API would merge neighbours too, but wants all results in the message after their
+            # calls.
             if out and out[-1].role == message.role:
                 out[-1].blocks += message.blocks
                 out[-1].plain = None
@@ -162,6 +172,7 @@ def without_unsigned_thinking(
     """Vendor documentation: with a budget, an assistant message with tool calls must begin with
     its thinking block. Where that was dropped, thinking is disabled.
     """
+    # Only the last step matters: thinking of earlier turns is not required.
     match messages[-2:]:
         case [calls, results] if plan.has_budget and results.first_block_type == "tool_result":
             if calls.first_block_type not in ("thinking", "redacted_thinking"):

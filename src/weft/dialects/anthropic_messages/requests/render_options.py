@@ -20,6 +20,9 @@ from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampli
 MIN_BUDGET = 1024
 """Vendor documentation: `budget_tokens` is at least 1024, and less than `max_tokens`."""
 
+_USER_ID_LIMIT = 256
+"""API reference, Messages, `metadata.user_id`: at most 256 characters."""
+
 _json = msgspec.json.Encoder().encode
 
 
@@ -50,6 +53,7 @@ def token_plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Toke
     """The plan of a request of another dialect."""
     most, limit = quirks.most_tokens, request.max_output_tokens
     if limit is None:
+        # Large: the client set no limit, so its answer should not be cut.
         limit = quirks.max_tokens if most is None else min(quirks.max_tokens, most)
         losses.adapted("max_output_tokens", f"{NAME} requires max_tokens; using {limit}")
     if most is not None and limit > most:
@@ -63,6 +67,7 @@ def token_plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Toke
         losses.adapted("reasoning", "a budget of 0 disables thinking")
     if options.summary in ("concise", "detailed") and options.effort != "none":
         losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
+    # Absent thinking is not the same: some models think by default.
     if options.effort == "none" or options.budget_tokens == 0:
         if not quirks.may_not_think:
             losses.refused("reasoning.effort", "thinking cannot be disabled on this model")
@@ -77,9 +82,11 @@ def _plan_with_effort(
 ) -> TokenPlan:
     requested, budget = options.effort, options.budget_tokens
     thinking = schema.ThinkingConfigParam("adaptive", display=display(options))
+    # None is made up: the model has a default of its own.
     if requested is None and budget is None:
         return TokenPlan(limit, thinking)
     effort = schema.EFFORTS[requested or effort_for_budget(budget or 0)]
+    # `high` exists everywhere; xhigh and max do not.
     if effort not in quirks.efforts:
         effort = "high"
     if budget is not None:
@@ -96,7 +103,7 @@ def _plan_with_budget(
     most = quirks.most_tokens or quirks.max_tokens
     budget = options.budget_tokens
     if budget is None:
-        budget = EFFORT_BUDGETS.get(options.effort or "medium", most // 2)
+        budget = EFFORT_BUDGETS.get(options.effort or "medium", most // 2)  # max: half of the limit
         losses.adapted("reasoning.effort", f"sent as a budget of {budget} tokens")
     if budget < MIN_BUDGET:
         losses.warned("reasoning.budget_tokens", f"raised to {MIN_BUDGET}, the minimum")
@@ -104,6 +111,7 @@ def _plan_with_budget(
     if budget >= limit:
         raised = limit + budget
         if quirks.most_tokens is not None and raised > most:
+            # Half of the most that the model accepts: thinking must leave room for an answer.
             raised, budget = most, min(budget, most // 2)
         limit = max(raised, MIN_BUDGET + 1)
         losses.warned("max_output_tokens", f"raised to {limit}: it includes the thinking budget")
@@ -113,6 +121,7 @@ def _plan_with_budget(
 def display(options: ReasoningOptions) -> str | None:
     if options.summary is None:
         return None
+    # The API has one length of summary, or none at all.
     return "omitted" if options.summary == "none" else "summarized"
 
 
@@ -124,6 +133,7 @@ def output_config(
 ) -> schema.OutputConfig | None:
     config = schema.OutputConfig(effort)
     if output.kind == "json":
+        # OpenAI's JSON mode requires that the prompt asks for JSON, so the model is still told.
         losses.warned("output", f"dropped: {NAME} has no JSON mode without a schema")
     elif output.kind == "json-schema" and isinstance(output.schema, Raw):
         config.format = encode(schema.JsonOutputFormat("json_schema", output.schema))
@@ -146,16 +156,19 @@ def render_sampling(
 ) -> Sampling:
     """The parameters that the model accepts."""
     if not quirks.sampling:
+        # Dropped rather than tried: the newest models refuse the whole request for them.
         params = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         for key, value in (params | {"top_k": sampling.top_k}).items():
             if value is not None:
                 losses.warned(f"sampling.{key}", "dropped: this model does not accept it")
         return Sampling()
     temperature = sampling.temperature
+    # Vendor documentation, "Extended thinking": not compatible with changes of the temperature.
     if thinking and temperature not in (None, 1):
         losses.warned("sampling.temperature", "dropped: with thinking, only 1 is accepted")
         temperature = None
     elif temperature is not None and temperature > 1:
+        # The range here is 0 to 1; that of other dialects ends at 2.
         losses.warned("sampling.temperature", "lowered to 1, the maximum")
         temperature = 1.0
     return Sampling(temperature, sampling.top_p, sampling.top_k)
@@ -170,6 +183,7 @@ def render_service_tier(tier: str | None, losses: Losses) -> str | None:
 def render_metadata(request: Request, losses: Losses) -> schema.Metadata | None:
     """The id of the user. One that is too long is replaced by its hash."""
     user, path = request.user, "user"
+    # Both identify the end user. The newer of OpenAI's two fields counts, which replaced `user`.
     if request.safety_identifier:
         user, path = request.safety_identifier, "safety_identifier"
         losses.adapted(path, "sent as metadata.user_id")
@@ -177,7 +191,7 @@ def render_metadata(request: Request, losses: Losses) -> schema.Metadata | None:
             losses.warned("user", "left out: safety_identifier is sent instead")
     if user is None:
         return None
-    shortened = shorten_identifier(user)
+    shortened = shorten_identifier(user, _USER_ID_LIMIT)
     if shortened != user:
         losses.warned(path, "too long: its hash is sent")
     return schema.Metadata(shortened)

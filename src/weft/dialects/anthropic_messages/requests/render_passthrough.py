@@ -59,6 +59,7 @@ _EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
 
 def render(request: Request, context: Context, quirks: MessagesQuirks, losses: Losses) -> Rendered:
     """As `render.render`, for a request that came in this dialect."""
+    # Losses from here on tell whether rendering changed anything.
     losses_before = len(losses.found)
     names = ToolNameMap(request, ID_LETTERS, max(quirks.name_limit, _NAME_LIMIT), losses)
     blocks = _SourceBlockRenderer(context, losses, names)
@@ -66,32 +67,37 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     system, messages = _SourceMessagesRenderer(request, quirks, losses, blocks).render()
     choice = tools.choice()
     plan = _token_plan(request, quirks)
+    # A client that sends its own blocks back has the thinking where the API wants it; only a block
+    # that was dropped here can be missing.
     if len(losses.found) > losses_before:
         plan = without_unsigned_thinking(plan, messages, losses)
     sampling, tier = request.sampling, request.service_tier
     body = schema.MessagesRequest(
-        request.model,
-        plan.max_tokens,
-        [message.raw for message in messages],
-        system,
-        tools.tools or None,
-        encode(choice),
-        tools.mcp_servers or None,
-        encode(plan.thinking),
-        encode(output_config(request.output, plan.effort, losses)),
-        list(request.stop) or None,
-        sampling.temperature,
-        sampling.top_p,
-        sampling.top_k,
-        UNSET if request.user is None else encode(schema.Metadata(request.user)),
-        schema.SERVICE_TIERS.get(tier or "", tier),
-        schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
-        request.stream or None,
+        model=request.model,
+        max_tokens=plan.max_tokens,
+        messages=[message.raw for message in messages],
+        system=system,
+        tools=tools.tools or None,
+        tool_choice=encode(choice),
+        mcp_servers=tools.mcp_servers or None,
+        thinking=encode(plan.thinking),
+        output_config=encode(output_config(request.output, plan.effort, losses)),
+        stop_sequences=list(request.stop) or None,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        metadata=UNSET if request.user is None else encode(schema.Metadata(request.user)),
+        service_tier=schema.SERVICE_TIERS.get(tier or "", tier),
+        cache_control=schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
+        stream=request.stream or None,
     )
+    # `effort` is in this extra but belongs to `output_config`: see `parse._parse_reasoning`.
     options = fields_of(request.reasoning.extra) if request.reasoning else {}
     thinking = {f"thinking.{key}": value for key, value in options.items() if key != "effort"}
     extra = collect(fields_of(request.extra), thinking)
     fields = fields_of(encode_with_extra(body, extra, schema.NESTED))
+    # Then every key but `messages` still means what the client wrote, and keeps its bytes. Messages
+    # keep theirs one by one.
     if losses_only_in_turns(request, losses.found[losses_before:]):
         rendered_messages = fields["messages"]
         fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
@@ -106,6 +112,7 @@ def _token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
     if options is None:
         return TokenPlan(limit)
     if options.effort == "none":
+        # Thinking is off, and the effort applies to the answer alone.
         kept = fields_of(options.extra).get("effort")
         found = [one for one in schema.EFFORTS.values() if kept == Raw(f'"{one}"'.encode())]
         disabled = schema.ThinkingConfigParam("disabled")
@@ -143,6 +150,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
         return []
 
     def render_message(self, turn: Turn) -> RenderedMessage:
+        # The bytes are all that is known of it; role and blocks here are never used.
         whole = unknown_role_message(turn)
         if whole is not None:
             return RenderedMessage("user", [], source=whole)
@@ -153,6 +161,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
         return message
 
     def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
+        # Order and roles are the client's: the API accepts a prefill and merges neighbours itself.
         return [message for _, message in rendered]
 
 
@@ -170,6 +179,7 @@ class _SourceBlockRenderer(BlockRenderer):
         return source
 
     def text(self, path: str, content: TextContent, role: str) -> Raw | None:
+        # A search result without citations was parsed as text; the block itself is in its extra.
         search_result = fields_of(content.extra).get("search_result")
         if search_result:
             return search_result
@@ -180,6 +190,7 @@ class _SourceBlockRenderer(BlockRenderer):
         return self._document(path, content)
 
     def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+        # Hosts that imitate the API and sign nothing want their own thinking back.
         if content.origin is None and self._quirks.unsigned_thinking:
             thinking = schema.ThinkingBlockParam(content.text, content.signature)
             return self._encode(thinking, content.extra, path)
@@ -187,6 +198,7 @@ class _SourceBlockRenderer(BlockRenderer):
 
     def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
         if content.provider_executed and content.kind in _EXECUTED_TYPES:
+            # Neither id nor name is rewritten: the result that follows is in the host's own block.
             params = Raw(content.params.encode())
             block = schema.ToolUseBlockParam(content.kind, content.id, content.name, params)
             return self._encode(block, content.extra, path)
@@ -210,6 +222,7 @@ class _SourceToolRenderer(MessagesToolRenderer):
         return param
 
     def declare(self, tool: Tool, path: str) -> None:
+        # Client tools have no raw declaration: their canonical fields and `extra` say it all.
         if tool.origin != NAME or not isinstance(tool.raw, Raw):
             super().declare(tool, path)
         elif tool.kind == "mcp":

@@ -30,6 +30,7 @@ from weft.dialects.requests.unknown_fields import (
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
+# `input_schema` is required, also for a tool without parameters.
 _EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
 _SERVER_TOOL_NAMES = {kind: name for name, kind in schema.SERVER_TOOLS.items()}
 _CHOICE_TYPES: dict[ToolMode, str] = {"auto": "auto", "required": "any", "none": "none"}
@@ -52,6 +53,7 @@ class MessagesToolRenderer:
         """The names of free-text tools that are declared as functions."""
         chosen = request.tool_choice
         for index, tool in enumerate(request.tools):
+            # The API has no list of allowed tools: what is not declared cannot be called.
             if chosen is None or not chosen.allowed or tool.name in chosen.allowed:
                 self.declare(tool, f"tools[{index}]")
             else:
@@ -62,6 +64,7 @@ class MessagesToolRenderer:
     def choice(self) -> schema.ToolChoiceParam | None:
         """The choice; the switch for parallel calls is one of its fields."""
         chosen, parallel = self._request.tool_choice, self._request.parallel_tool_calls
+        # The API refuses a tool_choice without tools.
         if not self.tools:
             if chosen is not None and chosen.mode == "required":
                 self._losses.warned("tool_choice", "left out: there are no tools")
@@ -72,15 +75,17 @@ class MessagesToolRenderer:
             return None
         if chosen is None and parallel is not False:
             return None
+        # The switch lives inside tool_choice, so one is made for it: auto, which is the default.
         param = self.render_choice(chosen or ToolChoice())
         if param is not None and parallel is False:
-            if param.type == "none":
+            if param.type == "none":  # the only type without the switch
                 self._losses.adapted("parallel_tool_calls", "left out: tool_choice is none")
             else:
                 param.disable_parallel_tool_use = True
         return param
 
     def render_choice(self, chosen: ToolChoice) -> schema.ToolChoiceParam | None:
+        # Server tools have fixed names, and can be forced by them.
         if chosen.kind in _SERVER_TOOL_NAMES:
             return schema.ToolChoiceParam("tool", _SERVER_TOOL_NAMES[chosen.kind])
         if chosen.name is not None:
@@ -135,11 +140,13 @@ class MessagesToolRenderer:
         if "type" not in keywords and "properties" in keywords:
             self._losses.adapted(f"{path}.parameters", "type object is added, as it is required")
             return Raw(_json({"type": "object", **keywords}))
+        # Wrapping it here would give the client arguments that it did not declare.
         self._losses.refused(f"{path}.parameters", "must be of type object; wrap it in one")
         return _EMPTY_SCHEMA
 
     def _free_text(self, tool: Tool, hosted: Hosted, path: str) -> None:
         self._losses.adapted(path, "its free text is passed as an object with the key input")
+        # A stage of the decoder takes the text out of the object again.
         self.bridged |= {tool.name}
         param = schema.ClientToolParam(
             self._names.rename(tool.name, tool.namespace, path),
@@ -156,6 +163,7 @@ class MessagesToolRenderer:
 
     def _web_fetch(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = self._web_tool(self._quirks.web_fetch, "web_fetch", tool, hosted, path)
+        # Refused, not dropped: options of a tool decide what it may reach.
         if hosted.location is not UNSET:
             self._refuse_option(path, "location")
         self._add(param, tool, path)
@@ -195,6 +203,7 @@ class MessagesToolRenderer:
             "mcp_toolset", name, cache_control=self._cache_control(tool, path)
         )
         if hosted.allowed_tools:
+            # An allowlist is: all off, and each of these on.
             toolset.default_config = schema.McpToolConfig(enabled=False)
             toolset.configs = {
                 allowed: schema.McpToolConfig(enabled=True) for allowed in hosted.allowed_tools

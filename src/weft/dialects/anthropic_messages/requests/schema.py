@@ -29,6 +29,7 @@ NESTED = frozenset(
 )
 """Objects whose unknown keys are kept in `extra` under their path."""
 
+# Vendor documentation, "Vision" and "PDF support".
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 PDF, PLAIN_TEXT = "application/pdf", "text/plain"
 
@@ -40,7 +41,7 @@ SERVER_TOOLS = {
 """Versioned server tools by the prefix of their type, with their canonical kind."""
 
 EFFORTS: dict[Effort, Effort] = {
-    "minimal": "low",
+    "minimal": "low",  # the API has nothing below
     "low": "low",
     "medium": "medium",
     "high": "high",
@@ -49,6 +50,7 @@ EFFORTS: dict[Effort, Effort] = {
 }
 """The effort in a body for each canonical one, except `none`."""
 
+# OpenAI's `default` is the standard tier, without the priority capacity that `auto` may use.
 SERVICE_TIERS = {"auto": "auto", "default": "standard_only"}
 """The service tiers in a body by their canonical name."""
 
@@ -105,15 +107,16 @@ class MessagesRequest(msgspec.Struct, omit_defaults=True):
     """A request body."""
 
     model: str
-    max_tokens: Count
+    max_tokens: Count  # required; 0 only fills the prompt cache
     messages: list[Raw]
-    system: str | list[Raw] | None = None
+    system: str | list[Raw] | None = None  # text, or text blocks
     tools: list[Raw] | None = None
     tool_choice: Json = UNSET
     mcp_servers: list[Raw] | None = None
     thinking: Json = UNSET
     output_config: Json = UNSET
     stop_sequences: list[str] | None = None
+    # Models before Opus 4.7 only.
     temperature: float | None = None
     top_p: float | None = None
     top_k: Count | None = None
@@ -132,6 +135,7 @@ class RoleField(msgspec.Struct):
     role: str
 
 
+# The vendor's coding client sends system messages inside a conversation; newer models accept them.
 class MessageParam(msgspec.Struct, omit_defaults=True):
     """A message. Only a system message may lack content: other keys may carry its meaning."""
 
@@ -209,7 +213,7 @@ class SearchResultBlockParam(msgspec.Struct):
 
 class ThinkingBlockParam(msgspec.Struct, tag="thinking", tag_field="type", omit_defaults=True):
     thinking: str
-    signature: str | None = None
+    signature: str | None = None  # None: of a host that signs nothing
 
 
 class SignatureFields(msgspec.Struct):
@@ -223,6 +227,7 @@ class RedactedThinkingBlockParam(msgspec.Struct, tag="redacted_thinking", tag_fi
     data: str
 
 
+# Three types with the same fields; who runs the call is all that differs.
 class ToolUseBlockParam(msgspec.Struct):
     """A tool_use, server_tool_use or mcp_tool_use block."""
 
@@ -277,6 +282,8 @@ class McpToolConfig(msgspec.Struct, omit_defaults=True):
     enabled: bool | None = None
 
 
+# The beta of November 2025 splits a server into its address, in `mcp_servers`, and what of it is
+# offered, in `tools`. The beta before had `tool_configuration` at the address.
 class McpToolset(msgspec.Struct, omit_defaults=True):
     """An entry of `tools` that offers the tools of an MCP server."""
 
@@ -319,6 +326,7 @@ C = TypeVar(
     ClientToolParam,
     ServerToolParam,
 )
+# Vendor documentation, "Prompt caching": 5 minutes unless `ttl` says otherwise.
 _TTLS: dict[str | None, Cache] = {None: "5m", "5m": "5m", "1h": "1h"}
 
 

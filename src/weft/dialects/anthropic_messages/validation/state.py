@@ -7,10 +7,12 @@ calls again.
 import re
 from collections.abc import Callable
 
+from weft.dialects.anthropic_messages.wire import CITATIONS, ID_LETTERS
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import count, fields, parse_json, shown, text
 
+# With fine-grained streaming the arguments of a call are cut wherever the limit is reached.
 TRUNCATED_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 """Stop reasons with which the arguments of a call may be truncated."""
 
@@ -42,20 +44,11 @@ _DELTA_TYPES: dict[str, tuple[str, type | None, frozenset[str]]] = {
     "thinking_delta": ("thinking", str, frozenset({"thinking"})),
     "signature_delta": ("signature", str, frozenset({"thinking"})),
     "input_json_delta": ("partial_json", str, _CALL_TYPES),
-    "compaction_delta": ("content", None, frozenset({"compaction"})),
+    "compaction_delta": ("content", None, frozenset({"compaction"})),  # null is allowed
 }
 """The known delta types: their field, its type, and the blocks they belong to."""
 
-_CITATIONS = frozenset(
-    {
-        "char_location",
-        "page_location",
-        "content_block_location",
-        "web_search_result_location",
-        "search_result_location",
-    }
-)
-_CALL_ID = re.compile("[a-zA-Z0-9_-]+")
+_CALL_ID = re.compile(f"[{ID_LETTERS}]+")
 _TYPE_NAMES: dict[type, str] = {str: "a string", dict: "an object"}
 
 
@@ -104,10 +97,11 @@ class ValidatedBlocks:
             value = shown(event.get("index"))
             detail = f"content_block_start with index {value}; expected {self._next}"
             self._report("block-shape", detail)
-            index = self._next
+            index = self._next  # as if it had come: the deltas may have none either
         elif index != self._next:
             detail = f"content_block_start with index {index}; expected {self._next}"
             self._report("block-index", detail)
+        # The official client reads overlapping blocks; encoders of the API never write them.
         for other, opened in self._open.items():
             since = f"open since event {opened.started_at}"
             detail = f"block {index} starts while block {other} is {since}"
@@ -115,9 +109,11 @@ class ValidatedBlocks:
                 "block-overlap", index, f"{detail}; expected content_block_stop first"
             )
         self._next = max(self._next, index + 1)
+        # An index that is used again was reported above. Its deltas belong to the new block.
         self._stopped.pop(index, None)
         self._open[index] = self._check_fields(index, block)
-        # Calls that code makes have their input at the start.
+        # Calls that code makes have their input at the start, and server tools may. Clients ignore
+        # it in any other call, and run the tool without arguments.
         direct = text(fields(block.get("caller")).get("type")) in ("", "direct")
         if block.get("type") == "tool_use" and fields(block.get("input")) and direct:
             value = shown(block.get("id"))
@@ -139,6 +135,7 @@ class ValidatedBlocks:
             detail = f"block {index} ({checked.type or 'no type'}); expected {keys}"
             self._report("block-shape", detail)
         elif not checked.is_known:
+            # Later versions of the API may add types; a note, not an error.
             detail = f"block {index} of type {checked.type[:40]}; expected a known type"
             self._report_once("block-type", checked.type, detail)
         if checked.type in _CALL_TYPES and not {"id", "name"} & set(wrong):
@@ -163,6 +160,7 @@ class ValidatedBlocks:
             self._report("delta-shape", detail)
         if block is None:
             return
+        # A block of an unknown type may have deltas of any type.
         if block.type in blocks:
             self._add(block, type, value)
         elif block.is_known:
@@ -177,10 +175,11 @@ class ValidatedBlocks:
             block.input_json.append(text(value))
         elif type == "citations_delta":
             cited = fields(value).get("type")
-            if text(cited) not in _CITATIONS:
+            if text(cited) not in CITATIONS:
                 detail = f"a citation of type {shown(cited)}; expected a known type"
                 self._report("citation-shape", detail)
         elif type in ("thinking_delta", "signature_delta") and block.signed:
+            # The official client overwrites the first signature with the second.
             detail = f"{type} after the signature of its block; expected content_block_stop"
             self._report("signature-late", detail)
         block.signed = block.signed or type == "signature_delta"
@@ -195,6 +194,7 @@ class ValidatedBlocks:
         if block.type == "text" and not block.text_length:
             self._report("text-empty", f"block {index} stops; expected some text in it before")
         elif block.type == "thinking" and not block.signed:
+            # Without a signature the API refuses the block in the next request.
             detail = f"block {index} stops unsigned; expected a signature_delta before"
             self._report("signature-missing", detail)
         elif block.type in _CALL_TYPES:
@@ -252,6 +252,8 @@ class ValidatedToolUses:
             detail = f"block {index} is a second result of {shown(id)}; expected one"
             self._report("result-repeated", detail)
         elif self._types.get(id, "tool_use") == "tool_use":
+            # A result of a client tool never comes from the API: only the host's own calls have one
+            # here. The call may also stand in the turn before, which was paused.
             detail = f"block {index} is a result of {shown(id)}; expected its call before it"
             self._report("result-without-use", detail)
         self._with_result.add(id)
@@ -268,10 +270,13 @@ class ValidatedToolUses:
             detail = "stop_reason tool_use; expected a call for the client before it"
             self._report("stop-reason-calls", detail)
         for id, type in self._types.items():
+            # After pause_turn the result comes with the next response; with a client call beside
+            # it, the host waits for the client's results first.
             executed = type != "tool_use" and id not in self._with_result
             if executed and reason in COMPLETE_REASONS and not waiting:
                 detail = f"{type} {shown(id)}, and stop_reason {reason}; expected its result before"
                 self._report("use-without-result", detail)
+        # Checked at the end, because a cut is legal at a limit only.
         for index, joined in self._arguments:
             if reason not in TRUNCATED_REASONS and not _is_object(joined):
                 detail = f"the partial_json of block {index} makes {shown(joined)}"

@@ -24,11 +24,12 @@ class ReasoningDetails:
     sequence, and those of one reasoning may have several numbers.
     """
 
-    __slots__ = ("_details", "_texts")
+    __slots__ = ("_details", "_texts", "signed")
 
     def __init__(self) -> None:
         self._details: dict[_Key, ChatReasoningDetail] = {}
         self._texts: dict[_Key, Buffer] = {}
+        self.signed = False  # not a property: the decoder reads it for every delta of reasoning
 
     def __bool__(self) -> bool:
         """Whether there are details: they are emitted with the end of the reasoning."""
@@ -36,17 +37,16 @@ class ReasoningDetails:
 
     def add(self, detail: ChatReasoningDetail) -> None:
         # capture: two-details-share-an-index, signature-in-a-detail-of-its-own
+        # A text and an encrypted detail may share an index; a signature may come by itself.
         key = (detail.type, detail.index)
         merged = self._details.setdefault(key, detail)
         self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
+        # These come once, in any of the deltas; an empty one erases nothing.
         merged.signature = detail.signature or merged.signature
         merged.data = detail.data or merged.data
         merged.id = detail.id or merged.id
         merged.format = detail.format or merged.format
-
-    @property
-    def signed(self) -> bool:
-        return any(map(is_signed, self._details.values()))
+        self.signed = self.signed or is_signed(detail)
 
     def accepts(self, detail: ChatReasoningDetail) -> bool:
         """Whether a detail belongs to this reasoning.
@@ -61,6 +61,8 @@ class ReasoningDetails:
         encrypted = any(one.data for one in known)
         if encrypted and detail.data:
             # capture: encrypted-details-of-one-index, encrypted-details-in-one-chunk
+            # Equal `data` under one index is a detail that is sent again; other `data` is another
+            # reasoning's.
             return any(
                 (one.data, one.index) == (detail.data, detail.index)
                 and (not one.id or not detail.id or one.id == detail.id)
@@ -71,6 +73,7 @@ class ReasoningDetails:
             return detail.id in ids
         if encrypted and text and (detail.type, detail.index) in self._details:
             # capture: encrypted-details-of-one-index
+            # Where every reasoning has index 0, text after `data` begins the next one.
             return False
         return any(one.index == detail.index for one in known)
 

@@ -20,6 +20,7 @@ class DeltaField:
         """The part whose deltas are written now."""
         self.part_ids: list[str] = []
         """All parts that were written or are being written, in order."""
+        # By part, in order of their starts.
         self._buffered: dict[str, list[Part]] = {}
 
     def set_chunk(self, head: bytes, tail: bytes) -> None:
@@ -43,11 +44,13 @@ class DeltaField:
         """
         self.open_id = None
         released: list[Part] = []
+        # A part that ended while it was buffered makes room for the next at once.
         while self._buffered and self.open_id is None:
             id = next(iter(self._buffered))
             parts = self._buffered.pop(id)
             self._open(id)
             released += parts
+            # The end is the last thing that is ever buffered of a part.
             if parts and isinstance(parts[-1], TextEnd | ReasoningEnd):
                 self.open_id = None
         return released

@@ -41,6 +41,7 @@ UNSUPPORTED: dict[type[Part], str] = {
 """Parts that have no field here, with the text of the finding."""
 
 
+# What the decoder of this dialect put into `extra` goes back unread, except for its outermost key.
 class _DetailsExtra(msgspec.Struct):
     """The `extra` that the decoder leaves in the end of a reasoning."""
 
@@ -71,6 +72,7 @@ class ChatLossReporter:
         """The calls whose signature is written."""
 
     def not_carried(self, what: str, why: str) -> None:
+        # Once for each reason, however many parts are affected.
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
 
     def unsupported(self, part: Part) -> None:
@@ -84,6 +86,7 @@ class ChatLossReporter:
         """Reports a reasoning that is not the first of a body, if clients cannot tell it from the
         one before: they can by its signature if it has no text, else by details with that text.
         """
+        # A body joins the texts of all reasonings in one field: only their details tell them apart.
         separate = not text and bool(end.signature or end.encrypted or end.redacted)
         if text and self.same_dialect and isinstance(end.extra, Raw):
             with suppress(ValueError):
@@ -97,6 +100,7 @@ class ChatLossReporter:
         if self.same_dialect and isinstance(part.extra, Raw):
             return _on_one_line(part.extra)
         if part.signature:
+            # There are envelopes for reasoning and calls; a text has no field to carry one.
             self.not_carried("text-end", f"its signature goes back to {part.origin} only")
         return UNSET
 
@@ -109,6 +113,7 @@ class ChatLossReporter:
 
     def check_call_kind(self, part: ToolParamsStart | ToolCall) -> None:
         type = CALL_TYPES[part.format]
+        # Tools that only Responses has a kind for, such as a local shell, become functions here.
         if part.kind != type:
             self.not_carried("tool-call", f"kind {part.kind} is written as {type}")
 
@@ -116,6 +121,7 @@ class ChatLossReporter:
         """Returns the `extra_content` of a call at its end, unless its first delta had it."""
         if self.same_dialect and isinstance(part.extra, Raw):
             return _on_one_line(part.extra)
+        # It went out with the first delta.
         if part.id in self._signed:
             return UNSET
         extra = self.call_signature(part)
@@ -139,6 +145,7 @@ class ChatLossReporter:
         """Returns the details that came from this dialect, or one detail with the signature of
         another dialect in an envelope."""
         if self.same_dialect and end.origin in self._origins and isinstance(end.extra, Raw):
+            # The host's own details; an `extra` of another shape falls through to the envelope.
             try:
                 return _read_details(bytes(_on_one_line(end.extra))).reasoning_details
             except ValueError:
@@ -147,6 +154,7 @@ class ChatLossReporter:
         if signed or not self.same_dialect:
             envelope = wrap_reasoning(end, self.model, start, text)
             if envelope is not None:
+                # Numbered from 0: clients merge details by type and index.
                 index = self._envelopes
                 self._envelopes += 1
                 detail = ChatReasoningDetail("reasoning.encrypted", data=envelope, index=index)
@@ -170,6 +178,7 @@ class ChatLossReporter:
         if reason == "tool-calls" and not has_calls:
             self.not_carried("finish", "no call could be written")
             return written["stop"]
+        # An unknown reason after calls: with `stop` no client would run them.
         word = written["tool-calls" if has_calls and reason == "other" else reason]
         if word != reason.replace("-", "_"):
             self.not_carried("finish", f"reason {reason} is written as {word}")
@@ -179,11 +188,13 @@ class ChatLossReporter:
         if usage is None or usage == Usage():
             return UNSET
         written = render_usage(usage)
+        # Half of it breaks clients that add the numbers up.
         if written is UNSET:
             self.not_carried("usage", "clients need both input and output tokens")
         return written
 
     def stop_sequence(self, sequence: str | None) -> None:
+        # Only Anthropic Messages names the sequence that matched.
         if sequence is not None:
             self.not_carried("finish", "the stop sequence has no field")
 

@@ -29,6 +29,7 @@ from weft.sse import Event
 _json = msgspec.json.Encoder().encode
 
 _PARAMS: dict[ParamsFormat, bytes] = {
+    # Bytes, because only the string that follows differs between the deltas of a call.
     "json": b'"function":{"arguments":',
     "text": b'"custom":{"input":',
 }
@@ -46,6 +47,7 @@ class ChunkWriter:
         self.include_usage = include_usage
         # Usage that was requested is null on all chunks but the last (API reference, `usage`).
         self._null_usage = b',"usage":null}' if include_usage else b"}"
+        # The official stream has both keys in every chunk; typed clients require `finish_reason`.
         self.tail = b',"logprobs":null,"finish_reason":null}]' + self._null_usage
         """The end of a chunk, after its delta."""
         self.head = b""
@@ -54,6 +56,7 @@ class ChunkWriter:
         self._id = id
         self._created = created
         self._model = model
+        # One response has one choice: the gateway refuses `n` above 1.
         self.head = self._up_to_choices() + b'[{"index":0,"delta":'
         for field in fields:
             field.set_chunk(self.head, self.tail)
@@ -69,9 +72,11 @@ class ChunkWriter:
     def joins(self, field: DeltaField, last_field: DeltaField | None) -> bool:
         """Whether clients join a part that starts now to the one before it in its field.
         `last_field` is the field of the last part, None after a call."""
+        # A call between two texts marks their border, for clients that keep the order of deltas.
         return last_field is field
 
     def role(self, content: str | None, out: list[Event]) -> None:
+        # The first chunk as OpenAI sends it: role, content and refusal, two of them empty.
         delta = b'{"role":"assistant","content":%b,"refusal":null}' % _json(content)
         out.append(self._delta(delta))
 
@@ -110,10 +115,12 @@ class ChunkWriter:
     def finish(
         self, reason: str, model: str | None, usage: ChatUsage | UnsetType, out: list[Event]
     ) -> None:
+        # The finish may name another model than the metadata did: routers decide late.
         self._model = model or self._model
         start = self._up_to_choices()
         end = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":%b}]' % _json(reason)
         out.append(Event("", start + end + self._null_usage))
+        # In a chunk of its own, without choices (API reference, `stream_options.include_usage`).
         if usage is not UNSET:
             out.append(Event("", b'%b[],"usage":%b}' % (start, _json(usage))))
 
@@ -128,6 +135,7 @@ class CompletionWriter:
     joins_reasoning = True
 
     def __init__(self) -> None:
+        # Filled in place: the completion refers to this message.
         self._message = ChatMessage(content=None, refusal=None)
         self._completion = ChatCompletion(
             id="", created=0, model="", choices=[ChatCompletionChoice(self._message, None)]
@@ -138,6 +146,7 @@ class CompletionWriter:
     def body(self, response: Response) -> bytes:
         """Returns what was written, with the texts of the response."""
         message = self._message
+        # Without text it stays what `role` set: null beside calls, else an empty string.
         message.content = response.text or message.content
         message.refusal = response.refusal or None
         message.reasoning_content = response.reasoning or UNSET
@@ -164,6 +173,7 @@ class CompletionWriter:
     def start_call(
         self, call: ChatToolCall, index: int, format: ParamsFormat, out: list[Event]
     ) -> bytes:
+        # The position in the list is the index, and a whole call has no `index` key.
         self._calls[call.id or ""] = call
         return b""
 

@@ -24,13 +24,16 @@ _CHOICE = ("tools", "tool_choice", "parallel_tool_calls")
 
 OPTIONS: tuple[Option, ...] = (
     Option("model", "model"),
+    # Tools. The API rejects a choice without tools, so each key depends on the others.
     Option("tools", "tools", _CHOICE),
+    # `functions` and `function_call` are deprecated (API reference), and old clients send them.
     Option("tools", "functions", _CHOICE),
     Option("tools", "web_search_options", _CHOICE),
     Option("tool_choice", "tool_choice", (*_CHOICE, "extra")),
     Option("tool_choice", "function_call", (*_CHOICE, "extra")),
     Option("tool_choice.allowed", "tool_choice.allowed_tools.tools"),
     Option("parallel_tool_calls", "parallel_tool_calls", _CHOICE),
+    # Limits and sampling. `max_tokens` is deprecated, but the only name that some hosts know.
     Option("max_output_tokens", "max_completion_tokens"),
     Option("max_output_tokens", "max_tokens"),
     Option("sampling.temperature", "temperature"),
@@ -43,6 +46,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("sampling.logprobs", "logprobs"),
     Option("stop", "stop"),
     Option("choices", "n"),
+    # Output
     Option("output", "response_format", ("extra",)),
     Option("output.schema", "response_format.json_schema.schema"),
     Option("output.name", "response_format.json_schema.name"),
@@ -50,7 +54,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("verbosity", "verbosity"),
     Option("reasoning", "reasoning_effort"),
     Option("reasoning.effort", "reasoning_effort"),
+    # An effort that only one host knows is kept in `reasoning.extra`.
     Option("reasoning.reasoning_effort", "reasoning_effort"),
+    # Streaming, storage and accounting
     Option("stream", "stream"),
     Option("include_usage", "stream_options.include_usage"),
     Option("include_usage", "stream_options", ("stream", "extra")),
@@ -71,11 +77,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "max_output_tokens",
         None,
+        # Anthropic takes 0, to fill its cache without an answer.
         is_set=lambda request: request.max_output_tokens == 0,
         instead="ask for at least one token",
     ),
     Option("max_tool_calls", None, is_set=lambda request: request.max_tool_calls is not None),
     Option("background", None, is_set=lambda request: request.background),
+    # `disabled` is what happens anyway.
     Option("truncation", None, is_set=lambda request: request.truncation not in (None, "disabled")),
     Option("sampling.top_k", None, is_set=lambda request: request.sampling.top_k is not None),
     Option("betas", None, is_set=lambda request: bool(request.betas)),

@@ -25,11 +25,13 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 def parse(data: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no server of this dialect could answer."""
+    # Before anything is decoded: later readers may assume UTF-8 and a bounded depth.
     check_body(data)
     body = read_object(data, schema.ChatRequestBody)
     places = _places(body)
     parser = ChatMessageParser(context, places)
     for number, raw in enumerate(body.messages):
+        # One by one, from their bytes: those that are not changed go out as they came.
         parser.add(raw, f"messages[{number}]")
     if body.n is not None and body.n < 1:
         raise BadRequest("n", f"got {body.n}, expected at least 1")
@@ -45,6 +47,7 @@ def parse(data: bytes, context: Context) -> Parsed:
         tools=parse_tools(body, places),
         tool_choice=parse_tool_choice(body, extra),
         parallel_tool_calls=body.parallel_tool_calls,
+        # The deprecated key counts only where the other is missing.
         max_output_tokens=body.max_tokens if limit is None else limit,
         sampling=_sampling(body),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
@@ -62,6 +65,7 @@ def parse(data: bytes, context: Context) -> Parsed:
         prompt_cache_key=body.prompt_cache_key,
         cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
     )
+    # Last: parsing the tool choice and the output format may add to it.
     request = msgspec.structs.replace(request, extra=collect(extra))
     return Parsed(with_source(request, data, parser.sources), places)
 
@@ -69,6 +73,7 @@ def parse(data: bytes, context: Context) -> Parsed:
 def _places(body: schema.ChatRequestBody) -> SourcePaths:
     """Returns the paths of options in this body, which uses one of two keys for some."""
     paths = dict(WIRE_PATHS)
+    # Losses are reported to the client by the key that it used.
     if body.max_completion_tokens is None and body.max_tokens is not None:
         paths["max_output_tokens"] = "max_tokens"
     if body.top_logprobs is None:
@@ -86,12 +91,14 @@ def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
         unknown_options = other_fields(options, schema.ChatStreamOptions)
         extra |= {"stream_options": unknown_options} if isinstance(unknown_options, Raw) else {}
     retention = body.prompt_cache_retention
+    # A word of tomorrow is still passed on to hosts of this dialect.
     if retention is not None and retention not in CACHE_OF_RETENTION:
         extra["prompt_cache_retention"] = schema.to_raw(retention)
     return extra
 
 
 def _sampling(body: schema.ChatRequestBody) -> Sampling:
+    # API reference, `top_logprobs`.
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs", "requires `logprobs: true`")
     return Sampling(
@@ -100,6 +107,7 @@ def _sampling(body: schema.ChatRequestBody) -> Sampling:
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
         seed=body.seed,
+        # 0: those of the chosen tokens only.
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         logit_bias=schema.to_raw(body.logit_bias) if body.logit_bias else UNSET,
     )

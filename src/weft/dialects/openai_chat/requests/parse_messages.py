@@ -32,6 +32,7 @@ from weft.request import (
 UNKNOWN_CALL = "tool_call."
 """Prefix of the kind of a call whose `type` is neither function nor custom."""
 
+# RFC 3003 registers MP3 as audio/mpeg.
 _MEDIA_TYPES = {"mp3": "audio/mpeg"}
 """Media types of audio formats, where they differ from `audio/<format>`."""
 
@@ -55,6 +56,7 @@ class ChatMessageParser:
 
     def add(self, raw: Raw, path: str) -> None:
         role = read_object(raw, schema.ChatRoleProbe, path).role
+        # By the role alone, as the roles have different required fields.
         parse = self._PARSERS.get(role)
         source: Raw | None = raw
         if parse is not None:
@@ -74,13 +76,16 @@ class ChatMessageParser:
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         body = read_object(raw, schema.ChatAssistantMessage, path)
         contents: list[tuple[AnyContent, str]] = []
+        # The path in a loss is that of the key which holds the text.
         key = "reasoning" if body.reasoning else "reasoning_details"
         key = "reasoning_content" if body.reasoning_content else key
         details = [
             read_object(one, ChatReasoningState, f"{path}.reasoning_details[{number}]")
             for number, one in enumerate(body.reasoning_details or ())
         ]
+        # The wire does not say in which order they came. A model thinks, answers, then calls.
         contents += [(one, f"{path}.{key}") for one in self._reasoning(body, details)]
+        # Clients send an empty string or null beside calls: neither is a text.
         if body.content:
             parts = self._parts(body.content, f"{path}.content")
             for number, part in enumerate(parts):
@@ -93,6 +98,7 @@ class ChatMessageParser:
             contents.append((self._call(call, where), where))
         if body.function_call is not None:
             function = body.function_call
+            # The deprecated form has no ids: the result is found by name, in `_function`.
             legacy = CallContent(self._ids.mint("call"), function.name, function.arguments)
             self._function_calls.append(legacy)
             contents.append((legacy, f"{path}.function_call"))
@@ -113,9 +119,11 @@ class ChatMessageParser:
         readable = tuple(
             one for one in content if isinstance(one, TextContent | ImageContent | FileContent)
         )
+        # A result has no place for a part of an unknown type: then all of it is kept as it came.
         complete = len(readable) == len(content)
         result = ResultContent(
             body.tool_call_id,
+            # An empty string is an empty result, not a text that is empty.
             () if content == (TextContent(""),) else readable,
             kind="custom" if body.tool_call_id in self._custom_calls else "function",
             name=body.name,
@@ -127,6 +135,7 @@ class ChatMessageParser:
 
     def _function(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         body = read_object(raw, schema.ChatFunctionMessage, path)
+        # The oldest open call of that name: the deprecated form has one call per message.
         call = next((one for one in self._function_calls if one.name == body.name), None)
         if call is not None:
             self._function_calls.remove(call)
@@ -168,6 +177,7 @@ class ChatMessageParser:
             if parse is not None:
                 parts.append(parse(raw, where))
             elif type is not None:
+                # Perhaps one that this host knows: it is passed on or reported by the renderer.
                 parts.append(OpaqueContent(self._origin, type, raw))
             else:
                 expected = ", ".join(_PART_PARSERS)
@@ -176,10 +186,12 @@ class ChatMessageParser:
 
     def _call(self, raw: Raw, path: str) -> CallContent | OpaqueContent:
         type = read_object(raw, schema.ChatTypeProbe, path).type
+        # Clients leave the type out; it means function.
         if type not in (None, "function", "custom"):
             return OpaqueContent(self._origin, f"{UNKNOWN_CALL}{type}", raw)
         extra = schema.unknown_fields(raw, schema.ChatFunctionCallParam, "custom")
         envelope = _call_envelope(extra.get("extra_content"))
+        # The envelope is ours: only the signature in it may go to an upstream.
         if envelope is not None:
             del extra["extra_content"]
         if type == "custom":
@@ -205,8 +217,10 @@ class ChatMessageParser:
         text = body.reasoning_content or body.reasoning
         if not text and not details:
             return []
+        # Details repeat the text of the field beside them.
         text = text or "".join(one.text or one.summary or "" for one in details)
         envelopes = [envelope for one in details for envelope in _envelopes(one)]
+        # Weft wrote them, one for each reasoning, with the exact text that is signed.
         if envelopes:
             return [restore_reasoning(envelope, text, "raw") for envelope in envelopes]
         raws = body.reasoning_details
@@ -291,6 +305,7 @@ def _file(raw: Raw, path: str) -> AnyContent:
     file = part.file
     if file.file_data is None and file.file_id is None:
         raise BadRequest(f"{path}.file", "expected `file_data` or `file_id`")
+    # The API takes plain base64, too, which does not tell the media type.
     data = parse_data_url(file.file_data or "")
     extra = schema.nested_unknown_fields(raw, schema.ChatFilePart, "file", schema.ChatFileData)
     return FileContent(

@@ -22,11 +22,13 @@ def parse_tools(body: schema.ChatRequestBody, places: SourcePaths) -> tuple[Tool
     for number, raw in enumerate(body.tools or ()):
         path = f"tools[{number}]"
         tool = _tool(raw, path)
+        # Name, description and parameters are one level deeper than in other dialects.
         places.add(path, f"{path}.{tool.kind}" if tool.kind in ("function", "custom") else path)
         tools.append(tool)
     for number, function in enumerate(body.functions or ()):
         places.add(f"tools[{len(tools)}]", f"functions[{number}]")
         tools.append(_function_tool(function, UNSET))
+    # The one hosted tool of this dialect is an option here, and a tool everywhere else.
     search = body.web_search_options
     if search is not None:
         places.add(f"tools[{len(tools)}]", "web_search_options")
@@ -56,6 +58,7 @@ def _tool(raw: Raw, path: str) -> Tool:
         return Tool(custom.name, "custom", custom.description, raw=raw, origin=NAME, extra=extra)
     if type is None:
         raise BadRequest(f"{path}.type", "missing; expected function or custom")
+    # A tool that only some host has: its bytes are all that is known about it.
     return Tool(type, type, raw=raw, origin=NAME)
 
 
@@ -63,6 +66,7 @@ def _function_tool(function: schema.ChatFunctionDefinition, extra: Json) -> Tool
     return Tool(
         function.name,
         description=function.description,
+        # Null and absent both mean a function without parameters.
         parameters=schema.unless_null(function.parameters),
         strict=function.strict,
         extra=extra,
@@ -70,26 +74,31 @@ def _function_tool(function: schema.ChatFunctionDefinition, extra: Json) -> Tool
 
 
 def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> ToolChoice | None:
-    """Returns the choice. One with unknown words is put into `extra` instead."""
-    legacy = body.function_call
+    """Returns the choice. One with unknown words is put into `extra` instead, and so is one beside
+    a `function_call` that says something else.
+    """
+    legacy, choice = body.function_call, None
     if isinstance(legacy, schema.ChatToolName):
-        return ToolChoice("required", legacy.name)
-    if legacy is not None:
+        choice = ToolChoice("required", legacy.name)
+    elif legacy is not None:
+        # Its words are the same as those of `tool_choice`, except that it has no `required`.
         mode = MODES.get(legacy)
         if mode is None:
             extra["function_call"] = schema.to_raw(legacy)
-        return ToolChoice(mode) if mode else None
+        choice = ToolChoice(mode) if mode else None
     raw = schema.unless_null(body.tool_choice)
     if not isinstance(raw, Raw):
-        return None
+        return choice
+    # A mode is a string; anything that is chosen by name is an object.
     if bytes(raw).startswith(b'"'):
         mode = MODES.get(msgspec.json.decode(raw, type=str))
-        choice = ToolChoice(mode) if mode else None
+        parsed = ToolChoice(mode) if mode else None
     else:
-        choice = _choice_object(raw)
-    if choice is None:
+        parsed = _choice_object(raw)
+    if parsed is None or (legacy is not None and parsed != choice):
         extra["tool_choice"] = raw
-    return choice
+        return choice
+    return parsed
 
 
 def _choice_object(raw: Raw) -> ToolChoice | None:
@@ -114,6 +123,7 @@ def _choice_object(raw: Raw) -> ToolChoice | None:
             entry, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]"
         )
         tool = one.function or one.custom
+        # A kind of tool that can be allowed only by a newer API: the choice is passed on unread.
         if tool is None:
             return None
         names.append(tool.name)

@@ -28,9 +28,11 @@ class ChatPassthrough:
 
     def __init__(self, request: Request, context: Context) -> None:
         self.same_dialect = request.dialect == NAME
+        # Built in Python: its author wrote for the API that the request is sent to.
         self.native = self.same_dialect or request.dialect is None
         self._request = request
         self._developer_role = quirks_of(context).developer_role
+        # Only a real body may hold signatures without an envelope: its client got them from a host.
         self._origins = accepted_origins(context, NAME, native=self.same_dialect)
         self._messages = source_messages(source_body(request, NAME), request)
 
@@ -47,6 +49,7 @@ class ChatPassthrough:
         host does not know its role, or its reasoning came from another host.
         """
         source = source_bytes(turn, self._messages) if self.same_dialect else None
+        # The bytes would name a role that the host rejects.
         known = turn.role != "developer" or self._developer_role
         contents = [located.content for located in turn.contents]
         reasonings = [one for one in contents if isinstance(one, ReasoningContent)]
@@ -70,6 +73,7 @@ class ChatPassthrough:
             return schema.to_raw(value)
         fields = fields_of(schema.to_raw(value))
         for key, more in unknown.items():
+            # Unknown fields of an inner object are kept under its key: they go into that object.
             inner = key in fields
             fields[key] = schema.to_raw(fields_of(more) | fields_of(fields[key])) if inner else more
         return schema.to_raw(fields)
@@ -79,6 +83,7 @@ class ChatPassthrough:
         details = self.extra(reasoning.extra).get("reasoning_details")
         if details is not None:
             return msgspec.json.decode(details, type=list[Raw])
+        # A signature signs the text, so the text goes with it; encrypted data stands for itself.
         detail = ChatReasoningState("reasoning.encrypted", data=reasoning.encrypted)
         if reasoning.signature is not None:
             detail = ChatReasoningState("reasoning.text", reasoning.text)

@@ -21,9 +21,11 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Returns the body. A body of this dialect keeps its own bytes, where the request was not
     changed and nothing got lost.
     """
+    # Characters and length that the API takes (API reference, `tools`, `function.name`).
     names = ToolNameMap(request, "a-zA-Z0-9_-", 64, losses)
     passthrough = ChatPassthrough(request, context)
     messages = render_messages(request, context, passthrough, names, losses)
+    # Losses of messages do not count below: messages go out as they came one by one.
     before = len(losses.found)
     options = ChatOptionRenderer(request, context, passthrough, losses)
     tools = ChatToolRenderer(request, context, passthrough, names, losses)
@@ -33,6 +35,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
             fields[key] = schema.to_raw(fields_of(value) | fields_of(fields[key]))
         else:
             fields.setdefault(key, value)
+    # Anything lost is in some key: its own bytes would bring it back.
     if len(losses.found) == before:
         fields = passthrough.fields(fields)
     fields["messages"] = schema.to_raw(messages)

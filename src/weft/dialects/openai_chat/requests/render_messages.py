@@ -28,6 +28,7 @@ from weft.dialects.requests.turns import (
     LocatedContent,
     Speaker,
     Turn,
+    ends_with_prefill,
     merge_neighbours,
     message_turns,
     paired_turns,
@@ -44,10 +45,9 @@ from weft.request import (
     TextContent,
 )
 
-PREFILL_DIALECTS = frozenset({"anthropic-messages"})
-"""Dialects in which the answer continues the last message of the assistant."""
-
+# The two formats of `input_audio` (API reference), by the media types in use for them.
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
+# Tool messages hold text only. As base64 text an image would be noise, and expensive.
 _MOVED = "The images and files of this result are in the next message."
 
 
@@ -75,8 +75,11 @@ def _turns(request: Request, losses: Losses) -> list[Turn]:
     found: list[Turn] = []
     for role, group in groupby(paired_turns(request, losses), key=lambda turn: turn.role):
         run = list(group)
+        # Many hosts reject two messages of the user or the assistant in a row. Instructions may
+        # stand anywhere, so each of them keeps its message.
         found += run if role in ("system", "developer") else merge_neighbours(run)
-    if found and found[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+    # The host would answer that message instead of continuing it.
+    if ends_with_prefill(request, found):
         detail = f"{NAME} cannot continue a message of the assistant; end with a user message"
         losses.refused(found[-1].path, detail)
     return found
@@ -123,6 +126,7 @@ class _ChatMessageRenderer:
             detail = "sent as system: the host does not know the role"
             self._losses.adapted(f"{turn.path}.role", detail)
         for located in turn.contents:
+            # API reference: system and developer messages hold text only.
             if not isinstance(located.content, TextContent):
                 self._losses.refused(located.path, f"instructions must be text on {NAME}")
         content = self._content(turn.contents)
@@ -143,8 +147,10 @@ class _ChatMessageRenderer:
                 messages.append(self._result(located.path, located.content, turn, moved))
             else:
                 rest.append(located)
+        # After all results: no other message may come between a call and its result.
         content = [*moved, *self._parts(rest)] if moved else self._content(rest)
         empty = self._same_dialect and turn.message is not None and turn.message.role == "user"
+        # A turn of results alone needs no message of the user.
         if content or empty or (rest and not messages):
             message = schema.ChatInputMessage("user", content, turn.name)
             messages.append(self._message(turn, message))
@@ -164,6 +170,7 @@ class _ChatMessageRenderer:
                 moved += [part] if part is not None else []
         if len(moved) > before:
             texts.append(LocatedContent(path, TextContent(_MOVED)))
+        # There is no field for it, and strict hosts reject a key that they do not know.
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "marked by `Error: ` before the text")
             match texts:
@@ -174,6 +181,7 @@ class _ChatMessageRenderer:
                     texts = [LocatedContent(path, TextContent("Error"))]
         text = self._content(self._family.move_breakpoint(path, texts, result.cache))
         message = schema.ChatToolMessage("tool", text or "", result.id)
+        # Not in the API reference; clients of this dialect may send it to hosts that want it.
         message.name = result.name if self._same_dialect else None
         return self._message(turn, message)
 
@@ -187,10 +195,12 @@ class _ChatMessageRenderer:
             match located.content:
                 case CallContent() as call:
                     calls += self._call(located.path, call)
+                # What the provider's own tools returned; the call that it answers is dropped, too.
                 case ResultContent():
                     self._losses.warned(located.path, f"dropped: {NAME} has no hosted results")
                 case ReasoningContent() as reasoning:
                     self._add_reasoning(located.path, reasoning, message)
+                # API reference: the content of the assistant is text and refusals.
                 case ImageContent() | FileContent():
                     detail = f"files of the assistant are not available on {NAME}; move them"
                     self._losses.refused(located.path, f"{detail} to a user message")
@@ -200,11 +210,13 @@ class _ChatMessageRenderer:
                     calls.append(raw)
                 case _:
                     texts.append(located)
+                    # A message has one text and one list of calls, so their order is lost.
                     if calls:
                         self._losses.adapted(located.path, "moved before the calls of its message")
         message.tool_calls = calls or None
         self._add_texts(message, texts)
         empty = schema.ChatAssistantMessage("assistant", None, turn.name)
+        # Nothing of it could be sent, such as reasoning alone: hosts reject an empty message.
         if message == empty and not self._same_dialect:
             return []
         return [self._message(turn, message)]
@@ -224,6 +236,7 @@ class _ChatMessageRenderer:
             and one.content.refusal
             and not fields_of(one.content.extra)  # which only a part can have
         ]
+        # A client of this dialect that sent parts gets its refusals back as parts.
         if refusals and (len(texts) == 1 or not self._same_dialect):
             self._report_joined(refusals)
             message.refusal = "".join(_texts(refusals))
@@ -231,6 +244,7 @@ class _ChatMessageRenderer:
             message.content = None
         if texts:
             content = self._content(texts, "")
+            # Null, not an empty string, which some hosts reject beside calls.
             message.content = content if content or self._same_dialect else None
         elif not refusals:
             message.content = None
@@ -269,12 +283,14 @@ class _ChatMessageRenderer:
             custom = schema.ChatCustomParam(name, call.params)
             rendered = schema.ChatCustomCallParam(call.id, custom)
         else:
+            # Hosts parse the arguments of earlier calls, and an empty string is not JSON.
             params = call.params or "{}"
             if call.format == "text":
                 params = bytes(arguments_object(call, path, self._losses)).decode()
             function = schema.ChatFunctionParam(name, params)
             rendered = schema.ChatFunctionCallParam(call.id, function)
         raw = self._passthrough.with_extra(rendered, call.extra)
+        # Only the host that signed the call gets the signature back, without an envelope.
         if call.signature is None or not own:
             return [raw]
         return [schema.to_raw(fields_of(raw) | {"extra_content": extra_content(call.signature)})]
@@ -291,6 +307,7 @@ class _ChatMessageRenderer:
         if len(texts) < len(contents) or any(text.refusal for text in texts):
             return self._parts(contents)
         if self._same_dialect:
+            # A list of more than one plain text stays a list, as a cached prefix requires.
             plain = len(texts) == 1 and texts[0].cache is None and not fields_of(texts[0].extra)
             return texts[0].text if plain else self._parts(contents)
         for located, text in zip(contents, texts, strict=True):
@@ -353,6 +370,7 @@ class _ChatMessageRenderer:
         if media_type.startswith("video/"):
             self._losses.refused(path, f"video is not available on {NAME}")
             return None
+        # An id of another provider names nothing here, or a file of somebody else.
         if file.file_id is not None and not self._native:
             self._losses.refused(f"{path}.file_id", "file ids are known only to their origin")
             return None
@@ -364,6 +382,7 @@ class _ChatMessageRenderer:
             format = _AUDIO_FORMATS.get(media_type, media_type.removeprefix("audio/"))
             audio = schema.ChatAudioPart(schema.ChatInputAudio(file.data, format), mark)
             return self._passthrough.with_extra(audio, file.extra)
+        # Hosts take PDF in `file` parts; any of them reads text.
         text = None if self._native else text_of_file(file)
         if text is not None:
             self._losses.adapted(path, "a plain text document is sent as text")

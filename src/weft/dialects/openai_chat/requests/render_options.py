@@ -25,6 +25,7 @@ def rejected_stops(request: Request) -> tuple[str, ...]:
     """Returns the stop sequences that are not sent, so that Weft must cut the answer at them: all
     if there are too many. Those of a client of this dialect are left to the host.
     """
+    # All or none: with some of them at the host, two places would look for the first match.
     return request.stop if len(request.stop) > MAX_STOPS and request.dialect != NAME else ()
 
 
@@ -46,6 +47,7 @@ class ChatOptionRenderer:
         if not self._native:
             family.report_unavailable(OPTIONS)
         limit = request.max_output_tokens
+        # Hosts know one of the two names, and reject or ignore the other.
         deprecated = self._quirks.token_limit == "max_tokens"
         return schema.ChatRequestBody(
             model=request.model,
@@ -62,9 +64,11 @@ class ChatOptionRenderer:
             frequency_penalty=sampling.frequency_penalty,
             seed=sampling.seed,
             logprobs=None if sampling.logprobs is None else True,
+            # 0 alternatives is what `logprobs: true` means by itself.
             top_logprobs=sampling.logprobs or None,
             logit_bias=fields_of(sampling.logit_bias) or None,
             stop=self._stop(),
+            # Defaults are left out: hosts reject keys that they do not support, whatever the value.
             n=request.choices if request.choices > 1 else None,
             response_format=_unless_none(self._response_format()),
             verbosity=request.verbosity,
@@ -86,6 +90,7 @@ class ChatOptionRenderer:
         reasoning = self._request.reasoning
         beside_effort = reasoning.extra if reasoning else UNSET
         extra = fields_of(self._request.extra)
+        # Passed on unread: what a host of this dialect knows is not decided here.
         if self._native:
             return extra | fields_of(beside_effort)
         report_dropped_extras(beside_effort, "reasoning", self._losses, NAME)

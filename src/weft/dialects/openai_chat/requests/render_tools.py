@@ -39,6 +39,7 @@ class ChatToolRenderer:
         self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
         self._passthrough = passthrough
         self._native = passthrough.native
+        # A client of this dialect decides by itself what its host takes.
         self._bridges_custom = not self._native and not quirks_of(context).custom_tools
         self._names = names
         self._losses = losses
@@ -49,19 +50,23 @@ class ChatToolRenderer:
         rendered: list[Raw] = []
         for number, tool in enumerate(self._request.tools):
             path = f"tools[{number}]"
+            # Anthropic's tools may end a cached prefix; here only content parts can.
             if tool.cache is not None:
                 detail = f"dropped: {NAME} has no cache breakpoints on tools"
                 self._losses.warned(f"{path}.cache", detail)
-            if not self._native:
-                report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
             if tool.kind == "function":
                 rendered.append(self._function(tool, path))
             elif isinstance(tool.raw, Raw) and tool.origin == NAME:
+                # Whole as it came: Weft may not know all of it.
                 rendered.append(tool.raw)
             elif tool.kind == "custom":
                 rendered.append(self._custom(tool, path))
             elif tool.kind != "web-search":
+                # A web search is an option of the body, see `web_search`.
                 report_missing_tool(tool, path, self._losses, NAME)
+                continue  # its options do not matter then
+            if not self._native:
+                report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         return rendered
 
     def _function(self, tool: Tool, path: str) -> Raw:
@@ -87,6 +92,7 @@ class ChatToolRenderer:
         return schema.to_raw(schema.ChatCustomTool(custom))
 
     def _name(self, tool: Tool, path: str) -> str:
+        # Whether it takes the name is for the host to say.
         if self._passthrough.same_dialect:
             return tool.name
         return self._names.rename_at(path, tool.name, tool.namespace)
@@ -118,6 +124,7 @@ class ChatToolRenderer:
             ("blocked_domains", options.blocked_domains),
             ("max_uses", options.max_uses),
         ):
+            # Without it the search could return, or cost, more than the client allowed.
             if value:
                 detail = f"{name} is not available on {NAME}; remove it"
                 self._losses.refused(f"{path}.hosted.{name}", detail)
@@ -154,6 +161,7 @@ class ChatToolRenderer:
                     self._losses.refused(path, detail)
             allowed = schema.ChatAllowedTools(choice.mode, tools)
             return schema.ChatToolChoice("allowed_tools", allowed_tools=allowed)
+        # `auto`, `none` and `required` are the same words in the canonical request.
         if choice.name is None:
             return choice.mode
         if choice.kind not in _CLIENT_TOOLS:

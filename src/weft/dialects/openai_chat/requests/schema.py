@@ -19,6 +19,7 @@ SIBLING = "openai-responses"
 """The other dialect of the same family, with which some options are shared."""
 
 
+# Nothing is sent that was not set: strict hosts reject unknown keys, even with null.
 class ChatParam(msgspec.Struct, omit_defaults=True):
     """The base of all shapes."""
 
@@ -66,6 +67,7 @@ class ChatAudioPart(ChatTaggedParam, tag="input_audio"):
 
 
 class ChatFileData(ChatParam):
+    # One of the two: the content, or the id of a file that was uploaded.
     file_data: str | None = None
     file_id: str | None = None
     filename: str | None = None
@@ -119,9 +121,11 @@ class ChatInputMessage(ChatParam):
 
 class ChatAssistantMessage(ChatParam):
     role: str
+    # None is sent as null, the usual value beside calls; UNSET is left out.
     content: str | list[Raw] | UnsetType | None = UNSET
     name: str | None = None
     refusal: str | None = None
+    # Not in the API reference: hosts that want their reasoning back take one of these three.
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[Raw] | None = None
@@ -140,6 +144,7 @@ class ChatFunctionMessage(ChatParam):
     """The result of a deprecated `function_call`."""
 
     role: str
+    # The API requires the key, and allows null.
     content: str | None
     name: str
 
@@ -196,6 +201,7 @@ class ChatApproximateLocation(ChatParam):
 
 class ChatUserLocation(ChatParam):
     type: str
+    # The place is one level deeper than in other dialects.
     approximate: ChatApproximateLocation
 
 
@@ -227,12 +233,15 @@ class ChatRequestBody(ChatParam, kw_only=True):
     model: str
     messages: list[Raw]
     tools: list[Raw] | None = None
+    # Read by hand: a string, or an object that may be of a kind nobody here knows.
     tool_choice: Json = UNSET
+    # Deprecated by `tools` and `tool_choice`.
     functions: list[ChatFunctionDefinition] | None = None
     function_call: str | ChatToolName | None = None
     parallel_tool_calls: bool | None = None
     web_search_options: ChatWebSearchOptions | None = None
     max_completion_tokens: int | None = None
+    # Deprecated by `max_completion_tokens`.
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -241,6 +250,7 @@ class ChatRequestBody(ChatParam, kw_only=True):
     seed: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    # Raw, so that numbers keep their spelling.
     logit_bias: dict[str, Raw] | None = None
     stop: str | list[str] | None = None
     n: int | None = None
@@ -251,6 +261,7 @@ class ChatRequestBody(ChatParam, kw_only=True):
     stream_options: ChatStreamOptions | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
+    # Deprecated by the two keys after it.
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None

@@ -1,1 +1,1 @@
-"""The rules of a Chat Completions stream, and what the validator remembers of one."""
+"""What the validator of Chat Completions remembers of a stream."""

@@ -7,6 +7,7 @@ from weft.dialects.validation.untyped import count, elements, fields, parse_json
 CUT_REASONS = frozenset({"length", "content_filter"})
 """Finish reasons after which the arguments of a call may be incomplete."""
 
+# Official are the first two; hosts send reasoning under one of the others.
 TEXT_FIELDS = ("content", "refusal", "reasoning", "reasoning_content")
 PARAMS_FIELDS = {"function": "arguments", "custom": "input"}
 """The types of calls, and the field of each that holds its params."""
@@ -41,6 +42,7 @@ class ChatChoiceState:
         self._fields: set[str] = set()
         """The fields of the message that were not empty."""
         self._calls: list[ChatCallState] = []
+        # A host that gives index 0 to every call has several under one key.
         self._by_index: dict[int, ChatCallState] = {}
         """The newest call of each index."""
         self._by_id: dict[str, ChatCallState] = {}
@@ -69,7 +71,9 @@ class ChatChoiceState:
         if reason:
             self._check_finish_reason(reason)
         elif not has_usage and self._chunks:
+            # The first chunk may hold the role alone, and one with usage has no other purpose.
             delta = fields(choice.get("delta"))
+            # Unknown keys count as content: a filter's verdict, a signature.
             values = [value for key, value in delta.items() if key != "role"]
             values += [value for key, value in choice.items() if key not in ("index", "delta")]
             if all(value in (None, "", [], {}) for value in values):
@@ -97,6 +101,7 @@ class ChatChoiceState:
             self._role_at = self._report.at
         for key in TEXT_FIELDS:
             value = delta.get(key)
+            # Empty values announce nothing: hosts send all keys in every chunk.
             if value is None or value == "":
                 continue
             if not isinstance(value, str):
@@ -134,17 +139,21 @@ class ChatChoiceState:
         if index is None:
             detail = f"an entry of tool_calls has index {shown(entry.get('index'))}"
             self._report("call-index-missing", self, f"{detail}; expected 0, 1, …")
+        # By index; without one by id; without both it is the last call.
         call = self._by_index.get(index) if index is not None else self._by_id.get(id)
         if call is None and index is None and self._calls and not id:
             call = self._calls[-1]
         if call is None:
             call = self._start_call(entry, index, name)
         elif id and call.id and id != call.id and name:
+            # The official stream starts a call with an id and a name; a new id alone comes from
+            # hosts that change it with every delta.
             detail = f"call {shown(id)} has index {shown(index)}, as {call} since event {call.at}"
             self._report("call-index-reused", self, f"{detail}; expected an index of its own")
             call = self._start_call(entry, index, name)
         else:
             self._continue_call(call, id, name)
+        # Both are read whatever the type is: an entry may lack its type.
         for type, key in PARAMS_FIELDS.items():
             piece = fields(entry.get(type)).get(key)
             if isinstance(piece, str):
@@ -156,6 +165,7 @@ class ChatChoiceState:
     def _start_call(self, entry: JsonObject, index: int | None, name: str) -> ChatCallState:
         call = ChatCallState(len(self._calls), self._report.at, entry, name)
         where = f"the first delta of {call}"
+        # Client helpers use the index as a position in a list.
         if index is not None and index not in self._by_index and index != len(self._by_index):
             detail = f"{where} has index {shown(index)}; expected {len(self._by_index)}"
             self._report("call-index-order", self, detail)
@@ -188,6 +198,7 @@ class ChatChoiceState:
         if name and call.name:
             detail = f"{where} has name {shown(name)}; expected {shown(call.name)} only at event "
             self._report("call-name-repeated", call, f"{detail}{call.at}")
+        # Later deltas are compared with the first value.
         call.id = call.id or id
         call.name = call.name or name
 
@@ -202,6 +213,7 @@ class ChatChoiceState:
         if reason not in OFFICIAL_FINISH_REASONS:
             detail = f"{self} has finish_reason {shown(reason)}; expected stop, length, "
             self._report("finish-unknown", self, f"{detail}tool_calls or content_filter")
+        # The deprecated `function_call` is a call, too.
         if reason == "tool_calls" and not self._calls and "function_call" not in self._fields:
             detail = f"{self} has finish_reason tool_calls, and no call came; expected stop"
             self._report("finish-without-calls", self, detail)
@@ -209,6 +221,7 @@ class ChatChoiceState:
             detail = f"{self} has finish_reason stop after {len(self._calls)} calls"
             self._report("stop-with-calls", self, f"{detail}; expected tool_calls")
         for call in self._calls:
+            # Free text is not JSON, and a cut call cannot be complete.
             if call.type == "custom" or reason in CUT_REASONS:
                 continue
             params = "".join(call.params)

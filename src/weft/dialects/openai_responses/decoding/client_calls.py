@@ -44,6 +44,9 @@ def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> T
     hosted = False
     tools = state.declared_tools() if call_format.format == "text" else None
     if tools is not None and not wire_item.namespace:
+        # Some hosts show their own tools as custom calls with undeclared names. No output follows,
+        # and the answer goes on in the same response, so there is nothing for the client to do. A
+        # namespace stands for tools that were loaded later, whose names no list has.
         # capture: own-custom-tools
         hosted = tools.any_hosted and item.name not in tools.names
     call = state.new_call(
@@ -53,9 +56,12 @@ def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> T
 
 
 def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    # A call without a name is never announced: a client would look for a tool that is called "".
     if item.announced or not (item.name and wire_item.call_id):
         return
     first = state.items_by_call_id.get(wire_item.call_id)
+    # The same call again, or another one under its id: only the arguments tell, so nothing is
+    # announced.
     # capture: one-call-under-two-items, one-id-for-two-calls
     if first is not None and first.call is not None and first.call.name == item.name:
         item.wire_call_id = wire_item.call_id  # its end decides whether it is the same call
@@ -71,6 +77,7 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
         params = state.text_or_json(wire_item.arguments, "arguments")
     call = msgspec.structs.replace(
         _call(state, item, wire_item),
+        # An item may be done without its arguments, if they came before.
         params=params or item.full_value or "",
         extra=unmapped_extra(raw, (*_MAPPED_FIELDS, call_format.params_field)),
     )

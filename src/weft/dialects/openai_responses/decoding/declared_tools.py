@@ -31,6 +31,7 @@ def declared_tools(
     """Returns the tools that the response lists, or else those of the request; None if neither has
     any.
     """
+    # The response echoes the effective tools, so it counts before the request.
     tools = [salvage.item(raw, wire.ResponsesTool) for raw in listed or ()]
     if not tools and request is not None:
         tools = [
@@ -45,6 +46,7 @@ def declared_tools(
     shells = [is_container(salvage, tool.environment) for tool in tools if tool.type == "shell"]
     return DeclaredTools(
         frozenset(tool.name for tool in tools if tool.name),
+        # A name that is not listed may belong to a tool that was loaded meanwhile.
         bool(types - _CLIENT_TOOLS) and not types & _LOADING_TOOLS,
         any(shells) if shells else None,
     )

@@ -47,6 +47,7 @@ def _image_added(
 
 def partial_image(state: DecoderState, item: DecodedItem, fields: dict[str, Raw]) -> None:
     """Emits a partial image as a preliminary result, which replaces the one before."""
+    # Its item may never have been added.
     # capture: image-with-partial-ones
     item.type = item.type or "image_generation_call"
     _image_added(state, item, ResponsesItem())
@@ -60,8 +61,10 @@ _PARTIAL_IMAGE_FIELDS = ("partial_image_index", "size", "quality", "background",
 
 def _image_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     _image_added(state, item, wire_item)
-    image = wire_item.result if isinstance(wire_item.result, Raw) else wire.NULL
+    image = wire.present_or(wire_item.result, wire.NULL)
     values = {"result": image, **wire.present_fields(error=wire_item.error)}
+    # The status does not tell: some hosts finish an image with the status `generating`, or leave
+    # the result null.
     failed = bytes(image) in (b"null", b'""') or "error" in values or wire_item.failed
     state.emit_result(item, values, _extra(raw, *values), is_error=failed)
 
@@ -100,6 +103,7 @@ def _web_search_done(
 ) -> None:
     action = wire.present_fields(action=wire_item.action)
     query = wire.object_fields(wire_item.action)
+    # The sources are what was found, so they belong to the result and not to the params.
     has_sources = query.pop("sources", None) is not None
     params = {"action": wire.raw_object(query)} if has_sources else action
     _complete_search(state, item, "web_search", params, wire_item)
@@ -111,7 +115,8 @@ def _file_search_done(
 ) -> None:
     query = wire.present_fields(queries=wire_item.queries)
     _complete_search(state, item, "file_search", query, wire_item)
-    results = wire_item.results if isinstance(wire_item.results, Raw) else wire.NULL
+    # Null unless the request includes `file_search_call.results`.
+    results = wire.present_or(wire_item.results, wire.NULL)
     extra = _extra(raw, "queries", "results")
     state.emit_result(item, {**query, "results": results}, extra, is_error=wire_item.failed)
 
@@ -160,6 +165,7 @@ def _tool_search_added(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Announces a hosted search. The call id of a client search may change until it is done."""
+    # The upstream expects the call id of `done` back, not the one of `added`.
     if wire_item.execution == "server":
         _announce("tool_search")(state, item, wire_item, raw)
 
@@ -167,12 +173,14 @@ def _tool_search_added(
 def _tool_search_done(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
+    # A search of the server has a null call id.
     # capture: tool-searches
     is_client = wire_item.execution == "client" or (
         wire_item.execution is None and bool(wire_item.call_id)
     )
-    arguments = wire.present_fields(arguments=wire_item.arguments).get("arguments", Raw(b"{}"))
+    arguments = wire.present_or(wire_item.arguments, Raw(b"{}"))
     params = bytes(wire.one_line(arguments)).decode()
+    # `arguments` is an object here, unlike those of a function call; text is read as well.
     if params.startswith('"'):
         params = state.text_or_json(arguments, "arguments")
     call = state.new_call(
@@ -193,12 +201,12 @@ def _tool_search_output(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Emits the result of the search it names, else of the first hosted one without a result."""
-    if wire_item.call_id:
-        id, mapped = wire_item.call_id, ("call_id", "tools")
-    else:
+    id, mapped = wire_item.call_id, ["call_id", "tools"]
+    if not id:
+        # The null call id stays in `extra`, to be written back.
         # capture: tool-searches
         id = state.open_searches.popleft().id if state.open_searches else item.id
-        mapped = ("tools", "")
+        mapped = ["tools"]
     tools = wire_item.tools if isinstance(wire_item.tools, Raw) else Raw(b"[]")
     state.emit_result_item(item, id, {"tools": tools}, raw, mapped, is_error=wire_item.failed)
 
@@ -209,6 +217,7 @@ def _tool_search_output(
 def _program_done(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
+    # At `added` the code is empty, and the fingerprint is another one.
     code = whole_characters(wire_item.code or "")
     params = wire.present_fields(code=code, fingerprint=wire_item.fingerprint)
     call = state.new_call(

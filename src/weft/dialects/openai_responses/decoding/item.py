@@ -7,6 +7,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Buffer
 from weft.dialects.openai_responses.wire import ResponsesItem
+from weft.partial_json import whole_characters
 from weft.parts import Json, ToolCall
 
 
@@ -18,6 +19,7 @@ class ItemStage(Enum):
     DONE = "done"
 
 
+# The stages of a call only advance; a call that came whole skips to the last.
 class CallStage(Enum):
     """How far the call of an item has been emitted."""
 
@@ -38,7 +40,15 @@ class PartStage(Enum):
 class DecodedPart:
     """One content or summary part of an item."""
 
-    __slots__ = ("annotations", "full_text", "id", "logprobs", "stage", "streamed_length")
+    __slots__ = (
+        "annotations",
+        "free_annotation",
+        "full_text",
+        "id",
+        "logprobs",
+        "stage",
+        "streamed_length",
+    )
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -47,11 +57,19 @@ class DecodedPart:
         """How many characters were emitted as deltas."""
         self.full_text: str | None = None
         self.annotations: dict[int, Raw] = {}
+        self.free_annotation = 0  # no index below it is free
         self.logprobs: Json = UNSET
+
+    def take_full_text(self, text: str | None) -> None:
+        """Takes the full text that came after the deltas, if the event has it."""
+        if text is not None:
+            self.full_text = whole_characters(text)
 
     @property
     def holding(self) -> bool:
         """Whether its full text differs in length from what was streamed."""
+        # Lengths are compared, not texts: a passthrough asks after every frame, and the guard
+        # compares the texts in the end.
         complete = self.full_text is not None and self.stage is not PartStage.CONCLUDED
         return complete and len(self.full_text or "") != self.streamed_length
 
@@ -130,17 +148,21 @@ class DecodedItem:
     @property
     def holding(self) -> bool:
         """Whether events of this item are not yet emitted as parts, and still may be."""
+        # Params that wait for a name or a call id, or a call or result of which nothing was
+        # emitted.
         if not self.announced:
             params = (
                 self.early_params.length or self.streamed_text.length or self.full_value is not None
             )
             holding = bool(params) or (self.needs_parts and not self.emitted_length)
+        # What the whole params add to the deltas is emitted when the item is done.
         elif self.call_stage is CallStage.OPEN:
             holding = self.full_value is not None
         else:
             holding = self.call_stage is CallStage.PARAMS_ENDED
         return (
             holding
+            # Output of commands that has not grown enough to be emitted again.
             or self.output_length > self.emitted_length
             or any(part.holding for part in self.parts.values())
         )

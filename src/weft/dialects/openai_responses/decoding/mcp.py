@@ -42,6 +42,8 @@ def approvals_of(request: Request | None, salvage: Salvage) -> dict[str, str]:
     contents = (
         [content for message in request.messages for content in message.content] if request else ()
     )
+    # A call in the conversation has its own id, which the bare approval request id of an item that
+    # is passed through must not replace.
     call_ids: dict[str, str] = {}
     for content in contents:
         if isinstance(content, OpaqueContent) and content.kind in (_REQUEST, _RESPONSE):
@@ -68,6 +70,7 @@ def _known_approvals(state: DecoderState) -> dict[str, str]:
 def _extra(raw: Raw, *mapped: str) -> Json:
     """Returns the fields that the parts do not hold, and whether `approval_request_id` was null."""
     remaining = remaining_fields(raw, (*_MAPPED_FIELDS, *mapped))
+    # The key comes with every call, null if it needed no approval, and is written back as it was.
     # capture: remote-tools
     if remaining.get("approval_request_id") != wire.NULL:
         remaining.pop("approval_request_id", None)
@@ -87,13 +90,14 @@ def _approved_call(state: DecoderState, item: DecodedItem, wire_item: ResponsesI
     alias = _known_approvals(state).get(wire_item.approval_request_id or "")
     call = _call(state, item, wire_item, alias or item.id)
     first = state.items_by_call_id.get(call.id)
-    # The approval request was part of this response, and is the call.
+    # The approval request was part of this response, and is the call: only its result is to come.
     if alias and first is not None and not item.announced:
         item.call, item.call_stage = first.call, CallStage.CALLED
     return call
 
 
 def _call_added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    # The approval request id is in the item from `added` on, so the call need not wait for `done`.
     if item.name and not item.announced:
         call = _approved_call(state, item, wire_item)
         if not item.announced:
@@ -131,12 +135,14 @@ def _request_done(
     state.emit_call(item, call)
     _known_approvals(state)[approval] = item.call_id
     state.out.append(ToolApprovalRequest(item.call_id, approval))
+    # The client has to answer the request, although the provider executes the call.
     state.finish_reason = "tool-calls"
 
 
 ITEMS = {"mcp_call": ItemHandlers(_call_done, _call_added), _REQUEST: ItemHandlers(_request_done)}
 
 EVENTS: dict[str, EventHandler] = {
+    # Plain JSON text, like the arguments of a function.
     "response.mcp_call_arguments.delta": params_delta,
     "response.mcp_call_arguments.done": params_done,
     **ignored_events("mcp_call", ("in_progress", "completed", "failed")),

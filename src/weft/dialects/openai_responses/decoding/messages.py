@@ -12,13 +12,11 @@ from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import (
     DecodedItem,
     DecodedPart,
-    ItemStage,
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.extra import remaining_fields
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
-from weft.partial_json import whole_characters
 from weft.parts import Opaque, Source, SourceKind, TextDelta, TextEnd, TextStart
 
 TEXT, REFUSAL = "text", "refusal"
@@ -41,10 +39,13 @@ def open_text(state: DecoderState, item: DecodedItem, kind: str, index: int) -> 
         return part
     state.check_index(item, "content_index", index, item.content_count)
     item.content_count = max(item.content_count, index) + 1
+    # Nearly every message has one text, which has the id of its item.
     id = f"{item.id}:{index}" if index else item.id
     id = f"{item.id}:refusal{index}" if kind == REFUSAL else id
     part = state.open_part(item, kind, index, id, TextDelta)
     state.out.append(TextStart(part.id, item.id, phase=item.phase, refusal=kind == REFUSAL))
+    # A refusal is `completed` like any other message. Dropping it, as some clients do, leaves an
+    # empty answer. Calls for the client outweigh it.
     # capture: refusal
     if kind == REFUSAL and state.finish_reason == "stop":
         state.finish_reason = "content-filter"
@@ -62,6 +63,8 @@ def _text_for_event(
     if part is None:
         part = open_text(state, item, kind, index)
         content = item.added.wire_item.content if item.added else None
+        # An item may be added with its content parts in it, which then need no
+        # `content_part.added`.
         # capture: text-without-its-part
         if index >= len(content or ()):
             detail = f"{event.type} for part {index} of item {item.id!r}, which was not added"
@@ -70,6 +73,7 @@ def _text_for_event(
 
 
 def text_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    # The lookup of `_text_for_event` again, because most events of most streams come here.
     part = item.parts.get((TEXT, event.content_index or 0))
     part = part or _text_for_event(state, item, TEXT, event)
     part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta)
@@ -81,15 +85,16 @@ def _refusal_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent
 
 
 def _text_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    # Some hosts repeat the annotations in this event.
     wire_part = wire.ResponsesPart("output_text", event.text, annotations=event.annotations)
     _text_for_event(state, item, TEXT, event)
     _take_whole_part(state, item, wire_part, event.content_index or 0)
 
 
 def _refusal_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    # An empty refusal is not one: it would turn a finished answer into a filtered one.
     if event.refusal:
-        part = _text_for_event(state, item, REFUSAL, event)
-        part.full_text = whole_characters(event.refusal)
+        _text_for_event(state, item, REFUSAL, event).take_full_text(event.refusal)
 
 
 def part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
@@ -122,8 +127,8 @@ def _take_whole_part(
     if kind is None:
         return
     part = open_text(state, item, kind, index)
-    text = wire_part.refusal if kind == REFUSAL else wire_part.text
-    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.take_full_text(wire_part.refusal if kind == REFUSAL else wire_part.text)
+    # Log probabilities of deltas are not collected: the finished part has all of them.
     part.logprobs = wire_part.logprobs if isinstance(wire_part.logprobs, Raw) else part.logprobs
     for annotation_index, annotation in enumerate(wire_part.annotations or ()):
         _annotate(state, part, annotation_index, annotation)
@@ -133,12 +138,19 @@ def _annotation(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -
     if isinstance(event.annotation, Raw):
         part = _text_for_event(state, item, TEXT, event)
         annotation_index = event.annotation_index
+        # Without an index each event is another annotation. It gets the first free index: then the
+        # list of the finished part, which counts from 0, repeats as many as have come.
+        # capture: annotation-without-an-index-after-a-gap
         if annotation_index is None:
-            annotation_index = len(part.annotations)
+            while part.free_annotation in part.annotations:
+                part.free_annotation += 1
+            annotation_index = part.free_annotation
         _annotate(state, part, annotation_index, event.annotation)
 
 
 def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw: Raw) -> None:
+    # An annotation comes up to four times: as an event, in `output_text.done`, in its part and in
+    # its item. For one that comes after the end of its text there is no place left.
     # capture: annotations-of-every-kind
     if annotation_index in part.annotations or part.stage is PartStage.CONCLUDED:
         return
@@ -151,7 +163,7 @@ def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw
     if kind is None:
         detail = f"annotation {annotation.type!r} is not a source: kept with its text"
         state.findings.once("event-unknown", f"annotation {annotation.type}", detail)
-    if kind is not None:
+    else:
         state.out.append(
             Source(
                 state.context.ids.local("source"),
@@ -159,6 +171,7 @@ def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw
                 part.id,
                 url=annotation.url,
                 file_id=annotation.file_id,
+                # Some hosts cite a URL without title and range; `file_path` has only a file id.
                 title=annotation.title or annotation.filename or annotation.file_id,
                 start=annotation.start_index,
                 end=annotation.end_index,
@@ -184,13 +197,12 @@ def message_done(
             )
         else:
             _take_whole_part(state, item, wire_part, index)
+    # A message without text is real, for example after an image call. Clients get an empty text.
     if not item.parts and not wire_item.content:
         open_text(state, item, TEXT, 0)
-    # capture: body, done-without-added
-    if item.stage is ItemStage.UNSEEN:  # it arrives at once
-        complete = [part for part in item.parts.values() if part.full_text]
-        state.out += [TextDelta(part.id, part.full_text or "") for part in complete]
+    state.emit_full_texts(item, TextDelta)
     remaining = remaining_fields(raw, _MAPPED_FIELDS)
+    # The start had the phase of `added`, if any; `done` has the last word.
     late_phase = wire_item.phase if wire_item.phase != item.phase else None
     item_extra = {"item": wire.raw_object(remaining)} if remaining else {}
     end_texts(state, item, item_extra | wire.present_fields(phase=late_phase))
@@ -206,11 +218,13 @@ def end_texts(
     """Ends the texts of an item. The last end carries the fields of the item."""
     parts = [item.parts[key] for key in item.parts if key[0] in (TEXT, REFUSAL)]
     ending = [part for part in parts if part.stage is not PartStage.CONCLUDED]
+    # Only one end has the fields of the item, so that the encoder takes them once.
     for part in ending:
         part.stage = PartStage.CONCLUDED
         extra = dict(item_extra or {}) if part is ending[-1] else {}
         if isinstance(part.logprobs, Raw) and bytes(part.logprobs) not in (b"[]", b"null"):
             extra["logprobs"] = part.logprobs
+        # After an error not even a replacement character may follow.
         if whole:
             state.flush_surrogate(TextDelta, part.id)
         state.out.append(
@@ -227,6 +241,8 @@ def _text_kind(wire_part: wire.ResponsesPart) -> str | None:
     """Returns whether a content part is text or a refusal; None if it is neither."""
     if wire_part.type == "refusal" or wire_part.refusal is not None:
         return REFUSAL
+    # A part without a type is read by its keys. `text` is a type of the specification without
+    # events of its own.
     return TEXT if wire_part.type in ("output_text", "text") or wire_part.text is not None else None
 
 

@@ -18,13 +18,11 @@ from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import (
     DecodedItem,
     DecodedPart,
-    ItemStage,
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
-from weft.partial_json import whole_characters
 from weft.parts import Json, ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
 
 SUMMARY, RAW = "summary", "raw"
@@ -38,10 +36,13 @@ def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: in
     """Returns the part of that kind and index, and starts it if necessary. Its id names the kind
     only if the item already has parts of the other one.
     """
+    # Summary and raw reasoning count their parts apart, so each kind has its own indexes.
     part = item.parts.get((kind, index))
     if part is None:
         opened = sum(key[0] == kind for key in item.parts)
         state.check_index(item, _INDEXES[kind], index, opened)
+        # An item may have both kinds, and empty summary parts in between: ids must differ all the
+        # same.
         # capture: reasoning-part-without-a-word
         both_kinds = any(other in _KINDS and other != kind for other, _ in item.parts)
         id = f"{item.id}:{kind}{index}" if both_kinds else f"{item.id}:{index}"
@@ -52,6 +53,9 @@ def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: in
 
 def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     item.has_encrypted_content = item.has_encrypted_content or bool(wire_item.encrypted_content)
+    # A host that streams raw reasoning adds the item with `content: []` and without
+    # `encrypted_content`. Any other item starts part 0 at once: one without a summary is normal,
+    # and stays as an empty reasoning that can be sent back.
     # capture: raw-reasoning
     expects_raw = isinstance(wire_item.content, list) and isinstance(
         wire_item.encrypted_content, UnsetType
@@ -63,6 +67,8 @@ def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw:
 def summary_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     index = event.summary_index or 0
     if (SUMMARY, index) not in item.parts:
+        # A part that can conclude did so without the encrypted content: only the last part of an
+        # item has it.
         for part in item.parts.values():
             if part.stage is PartStage.CAN_CONCLUDE:
                 _conclude(state, part)
@@ -80,21 +86,24 @@ def _summary_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent
 def _summary_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.text:
         part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
-        part.full_text = whole_characters(event.text)
+        part.take_full_text(event.text)
 
 
 def _summary_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     text = event.part.text if event.part else None
     part = item.parts.get((SUMMARY, event.summary_index or 0))
+    # A part that was neither added nor streamed, and has a text, is read from its end.
     if part is None and text:
         part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
     if part is None or part.stage is not PartStage.ACTIVE:  # it never started, so it has no end
         return
-    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.take_full_text(text)
+    # A stored response needs no encrypted content, so the end need not wait for it.
     # capture: reasoning-stored
     if state.store and not item.has_encrypted_content:
         _conclude(state, part)
     else:
+        # The encrypted content is final only when the item is done.
         # capture: reasoning-not-stored
         part.stage = PartStage.CAN_CONCLUDE
 
@@ -106,9 +115,8 @@ def raw_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> 
 
 def _raw_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.text:
-        _open_reasoning(state, item, RAW, event.content_index or 0).full_text = whole_characters(
-            event.text
-        )
+        part = _open_reasoning(state, item, RAW, event.content_index or 0)
+        part.take_full_text(event.text)
 
 
 def raw_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
@@ -116,19 +124,18 @@ def raw_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent
 
 
 def raw_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
-    text = event.part.text if event.part else None
     part = _open_reasoning(state, item, RAW, event.content_index or 0)
-    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.take_full_text(event.part.text if event.part else None)
 
 
 def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     for kind, raw_parts in ((SUMMARY, wire_item.summary), (RAW, wire_item.content)):
         for index, raw_part in enumerate(raw_parts or ()):
             text = state.salvage.item(raw_part, wire.ResponsesPart).text
-            part = _open_reasoning(state, item, kind, index)
-            part.full_text = part.full_text if text is None else whole_characters(text)
+            _open_reasoning(state, item, kind, index).take_full_text(text)
     encrypted = wire_item.encrypted_content or None
     envelope = unwrap(encrypted) if isinstance(encrypted, str) else None
+    # Our own encoder wrote this item, for a call that has no field for its signature.
     if envelope is not None and envelope.state.call is not None:  # the signature of a call
         state.call_signatures[envelope.state.call] = envelope
         encrypted = None
@@ -136,12 +143,11 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
             return
     if not item.parts:
         _open_reasoning(state, item, SUMMARY, 0)
+    # Stored, and encrypted content on request as well: all parts ended before it came. A further,
+    # empty part carries it, or it would be lost.
     elif encrypted and not _open_parts(item):  # concluded before the encrypted content came
         _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts))
-    # capture: body
-    if item.stage is ItemStage.UNSEEN:  # it arrives at once
-        complete = [part for part in item.parts.values() if part.full_text]
-        state.out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]
+    state.emit_full_texts(item, ReasoningDelta)
     end_reasoning(state, item, encrypted if isinstance(encrypted, str) else None, raw)
 
 
@@ -182,6 +188,7 @@ def _conclude(
     end = ReasoningEnd(
         part.id,
         encrypted=encrypted,
+        # Only its origin can read it.
         origin=(state.context.origin or NAME) if encrypted else None,
         whole=part.full_text if whole else None,
         extra=extra,
@@ -196,6 +203,8 @@ EVENTS: dict[str, EventHandler] = {
     "response.reasoning_summary_part.done": _summary_part_done,
     "response.reasoning_summary_text.delta": _summary_delta,
     "response.reasoning_summary_text.done": _summary_done,
+    # The specification writes `response.reasoning.*`; the original API and its client say
+    # `response.reasoning_text.*`.
     "response.reasoning_text.delta": raw_delta,
     "response.reasoning_text.done": _raw_done,
     "response.reasoning.delta": raw_delta,

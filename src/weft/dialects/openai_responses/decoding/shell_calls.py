@@ -32,7 +32,7 @@ _OUTPUT = "shell_call_output"
 def _call(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw, name: str
 ) -> ToolCall:
-    action = wire.present_fields(action=wire_item.action).get("action", Raw(b"{}"))
+    action = wire.present_or(wire_item.action, Raw(b"{}"))
     return state.new_call(
         item,
         wire_item.call_id,
@@ -49,6 +49,7 @@ def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 
 def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     pending = PendingShellCall(item, _call(state, item, wire_item, raw, "shell"), wire_item)
+    # What runs at the provider has a `container_reference` here.
     # capture: shells
     if wire.present_fields(environment=wire_item.environment):
         _complete_call(state, pending, is_container(state.salvage, wire_item.environment))
@@ -61,6 +62,7 @@ def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 def _complete_call(state: DecoderState, pending: PendingShellCall, hosted: bool) -> None:
     item, call, wire_item = pending
     if hosted:
+        # Whether it failed is in its output.
         call = msgspec.structs.replace(call, provider_executed=True, invalid=None)
     state.complete_call(item, call, wire_item)
 
@@ -69,6 +71,8 @@ def resolve_pending(state: DecoderState, wire_item: ResponsesItem | None) -> Non
     """Emits a pending shell call. It is hosted if its output is the next item."""
     pending, state.pending_shell = state.pending_shell, None
     if pending is not None:
+        # Neither the item nor the tools say who executes it. Only the provider can send its output
+        # in the same response.
         # capture: command-that-its-output-explains
         output_follows = (
             wire_item is not None
@@ -84,6 +88,7 @@ def resolve_pending(state: DecoderState, wire_item: ResponsesItem | None) -> Non
 def _output_added(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
+    # An output has no name, so the field holds the id of its call.
     item.name = wire_item.call_id or item.name
 
 
@@ -99,6 +104,8 @@ def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent)
     item.output_length = sum(
         command.stdout.length + command.stderr.length for command in item.command_outputs.values()
     )
+    # Each result repeats the whole output. With growth by an eighth the sum of all results stays
+    # linear in the output, instead of quadratic.
     if item.name and item.output_length * 8 > item.emitted_length * 9:
         item.emitted_length = item.output_length
         output = {"output": _output_so_far(item)}
@@ -113,7 +120,7 @@ def _output_so_far(item: DecodedItem) -> Raw:
         }
         for index in sorted(item.command_outputs)
     ]
-    return Raw(msgspec.json.encode(outputs))
+    return wire.to_raw(outputs)
 
 
 def _output_done(
@@ -131,6 +138,7 @@ ITEMS = {
 }
 
 EVENTS: dict[str, EventHandler] = {
+    # These events have no item id, and the commands come whole with the item.
     **ignored_events("shell_call_command", ("added", "delta", "done")),
     "response.shell_call_output_content.delta": _output_delta,
     **ignored_events("shell_call_output_content", ("done",)),

@@ -24,6 +24,7 @@ from weft.dialects.openai_responses.decoding.item import (
     CallStage,
     DecodedItem,
     DecodedPart,
+    ItemStage,
     PendingShellCall,
 )
 from weft.dialects.openai_responses.extra import item_extra, remaining_fields, start_extra
@@ -59,6 +60,8 @@ class DecoderState:
         self.out: list[Part] = []
         """The parts of the current frame."""
         self.salvage = Salvage(findings, wire.STREAMED_FIELDS)
+        # Decides when a reasoning part may end. Nearly every server echoes the effective value in
+        # `response.created`; the request counts until then.
         self.store = context.request.store if context.request else None
         self.listed_tools: list[Raw] | None = None
         """The tools in the response object."""
@@ -67,14 +70,17 @@ class DecoderState:
         refusal."""
         self.items_by_call_id: dict[str, DecodedItem] = {}
         """Items by their call id on the wire."""
+        # A hosted search and its output both have a null call id, so they are paired in order.
         self.open_searches: deque[DecodedItem] = deque()
         """Hosted tool searches without a result."""
+        # Lazy, because it takes a walk through all messages of the request.
         self.approvals: dict[str, str] | None = None
         """Call ids by approval request id; None until they are needed."""
         self.pending_shell: PendingShellCall | None = None
         self.call_signatures: dict[str, Envelope] = {}
         """Signatures of calls that are still to come, by call id."""
         self._call_ids = Claims()
+        # Apart from each other: a text and a reasoning may share an id.
         self._part_ids: dict[type[DeltaPart], Claims] = {
             TextDelta: Claims(),
             ReasoningDelta: Claims(),
@@ -92,6 +98,7 @@ class DecoderState:
         """Whether something is held until a later event, for whatever item."""
         if self.pending_shell is not None or self._surrogates.held:
             return True
+        # A signature is held until its call has begun.
         return (
             bool(self.call_signatures)
             and not self.call_signatures.keys() <= self.items_by_call_id.keys()
@@ -120,12 +127,22 @@ class DecoderState:
     ) -> int:
         """Emits a delta and returns its length. A trailing high surrogate is held back."""
         text = delta if isinstance(delta, str) else ""
+        # A host that escapes all but ASCII may cut between the two halves of a pair; half a pair
+        # cannot be encoded as UTF-8. `isascii` reads a flag, so most deltas cost no scan.
         # capture: character-cut-in-two
         if self._surrogates.held or not text.isascii():
             text = self._surrogates.feed((kind, id), text)
         if text:
             self.out.append(kind(id, text))
         return len(text)
+
+    def emit_full_texts(self, item: DecodedItem, kind: type[TextDelta | ReasoningDelta]) -> None:
+        """Emits the texts of an item that arrives at once, each as one delta."""
+        # In a stream the guard adds what the deltas lack, with a finding.
+        # capture: body, done-without-added
+        if item.stage is ItemStage.UNSEEN:
+            complete = [part for part in item.parts.values() if part.full_text]
+            self.out += [kind(part.id, part.full_text or "") for part in complete]
 
     def flush_surrogate(self, kind: type[DeltaPart], id: str) -> None:
         """Emits a replacement character for a high surrogate that was never completed."""
@@ -155,6 +172,8 @@ class DecoderState:
             params,
             kind=item.type or "",
             provider_executed=hosted,
+            # A client must not execute what the server itself calls incomplete or failed. Of a
+            # hosted call the result says that it failed.
             invalid="bad-arguments" if wire_item.failed and not hosted else None,
             format=format,
             item_id=item.id,
@@ -169,6 +188,7 @@ class DecoderState:
     def announce(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
         item.call = self._with_free_id(item, call)
         item.call_stage = CallStage.OPEN
+        # From here on the client may know the id and the name, so nothing changes them any more.
         start = ToolParamsStart(
             item.call.id,
             call.name,
@@ -181,6 +201,7 @@ class DecoderState:
             extra=start_extra(wire_item, call),
         )
         self.out.append(start)
+        # Deltas that came before `added`, or before an `added` with a name.
         # capture: deltas-before-their-item
         if item.early_params.length:
             self.emit_delta(ToolParamsDelta, item.call.id, item.early_params.text)
@@ -190,12 +211,14 @@ class DecoderState:
         """Returns the call with an id that is not taken."""
         id = self._call_ids.claim(call.id)
         item.wire_call_id = call.id
+        # Later results and repeats mean the first item with this id.
         self.items_by_call_id.setdefault(call.id, item)
         if id == call.id:
             return call
         self.findings.note(
             "call-id-collision", f"two calls have the id {call.id!r}; one is renamed to {id!r}"
         )
+        # Dropping the second call would lose what the model asked for.
         # capture: one-id-for-two-calls
         return msgspec.structs.replace(call, id=id)
 
@@ -206,9 +229,12 @@ class DecoderState:
                 return
             streamed = item.early_params.length
             self.announce(item, call, wire_item)
+            # An item that is only done, as all items of a body are, has its params in one piece.
+            # They are one delta, because the guard joins the params of a call from its deltas.
             # capture: body, done-without-added
             if call.params and not streamed:
                 self.out.append(ToolParamsDelta(item.call_id, call.params))
+        # Some hosts send no deltas at all, only `arguments.done` and the item.
         # capture: arguments-only-at-the-end
         self.end_params(item, call.params)  # the guard emits what the deltas lack
         self.emit_call(item, call)
@@ -225,11 +251,15 @@ class DecoderState:
         """Emits a call whose item is never done, if its params are complete."""
         call = item.call
         if call is None:  # a call without a name is never emitted; its params are all that is left
+            # The guard makes an invalid call of params that were never announced. An item that only
+            # repeats a call (its `wire_call_id` is set) leaves nothing behind.
             if item.wire_call_id is None:
                 self.emit_delta(
                     ToolParamsDelta, item.id, item.early_params.text or item.streamed_text.text
                 )
             return
+        # Some hosts end a call with `arguments.done` and never send `output_item.done`. Without
+        # either, the call was cut, however complete its JSON looks.
         # capture: items-never-done
         if item.call_stage is CallStage.OPEN and item.full_value is not None:
             call = msgspec.structs.replace(call, params=item.full_value)
@@ -240,6 +270,8 @@ class DecoderState:
 
     def _repeats_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> bool:
         """Whether another item announced this call. If so, that item's call is emitted."""
+        # The item of an id may be repeated at another index, with its JSON written in another way.
+        # Other arguments under the same id are another call.
         first = self.items_by_call_id.get(call.id, item)
         known = first.call
         if first is item or known is None or known.name != call.name:
@@ -263,6 +295,7 @@ class DecoderState:
 
     def emit_call(self, item: DecodedItem, call: ToolCall) -> None:
         """Emits the tool-call of an item, once. What was announced takes precedence."""
+        # A repeated item completes the call of the first one, which may have been emitted.
         if item.call_stage is CallStage.CALLED:
             return
         announced = item.call or self._with_free_id(item, call)
@@ -276,6 +309,7 @@ class DecoderState:
             item_id=item.id,
         )
         self.out.append(call_part)
+        # A turn that ends in calls has the status `completed` on this wire, like any other.
         if not call_part.provider_executed and call_part.invalid is None:
             self.finish_reason = "tool-calls"
 
@@ -306,7 +340,9 @@ class DecoderState:
         """Emits the result of a call that is an item of its own. The call may be of an earlier
         response.
         """
+        # The output of a program comes responses after its call.
         call_item = self.items_by_call_id.get(call_id)
+        # The encoder needs both to write the result as an item of its own again.
         identity = wire.present_fields(type=item.type, id=item.id)
         self.out.append(
             ToolResult(
@@ -325,6 +361,7 @@ class DecoderState:
         """Returns a string, or the JSON text of any other value that stands in its place."""
         if not isinstance(raw, Raw) or bytes(raw) == b"null":
             return ""
+        # `msgspec` refuses a string with a lone surrogate; the second try replaces it.
         try:
             return whole_characters(_decode_text(raw))
         except (ValueError, RecursionError):
@@ -335,6 +372,7 @@ class DecoderState:
             return ""
         if isinstance(value, str):
             return value
+        # Some hosts send the object that the text stands for.
         self.findings.once("field-coerced", what, f"{what} is not a string")
         return bytes(wire.one_line(raw)).decode()
 
@@ -373,6 +411,7 @@ def params_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) 
 
 
 def params_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    # Function and MCP calls have `arguments`, custom calls `input`.
     whole = event.input if event.arguments is None else event.arguments
     item.full_value = whole_characters(whole or "")
 

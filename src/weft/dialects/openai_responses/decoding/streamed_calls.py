@@ -23,6 +23,7 @@ from weft.parts import ToolCall, ToolParamsDelta
 
 _replace = msgspec.structs.replace
 
+# Close the string, and the object or objects around it.
 _PARAMS_SUFFIXES = {"code_interpreter_call": '"}', "apply_patch_call": '"}}'}
 _CODE_TOOL, _PATCH_TOOL = "code_interpreter", "apply_patch"
 _OPERATIONS_WITH_DIFF = frozenset({"create_file", "update_file"})
@@ -36,6 +37,7 @@ def _announce(
     state.announce(item, call, wire_item)
     item.params_prefix = prefix
     state.out.append(ToolParamsDelta(item.call_id, prefix))
+    # Deltas that came before `added`.
     if item.streamed_text.length:
         state.out.append(ToolParamsDelta(item.call_id, escape(item.streamed_text.text)))
 
@@ -43,11 +45,14 @@ def _announce(
 def _add_text(state: DecoderState, item: DecodedItem, text: str) -> None:
     if text and item.call_stage in (CallStage.UNANNOUNCED, CallStage.OPEN):
         item.streamed_text.add(text)
+        # `escape` writes half a surrogate pair as an escape of its own. Two of them in a row are
+        # the pair again (RFC 8259 §7), so nothing is held back here.
         if item.params_prefix:
             state.out.append(ToolParamsDelta(item.call_id, escape(text)))
 
 
 def _delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    # An item of another type has params that a stray delta would break.
     if item.type is None or item.type in _PARAMS_SUFFIXES:
         _add_text(state, item, event.delta if isinstance(event.delta, str) else "")
 
@@ -56,6 +61,8 @@ def _missing_tail(state: DecoderState, item: DecodedItem, full_text: str | None)
     """Returns what the whole text adds to the streamed text. If they differ, the streamed text
     wins.
     """
+    # Not left to the guard: it would compare the params, in which the text is escaped and has a
+    # suffix.
     streamed, full_text = (
         whole_characters(item.streamed_text.text),
         whole_characters(full_text or ""),
@@ -100,6 +107,8 @@ def _code_prefix(wire_item: ResponsesItem) -> str:
 
 
 def _code_added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    # The prefix has the container. Without it the call is held until the item is done, since params
+    # that were emitted cannot be taken back.
     if not item.announced and wire_item.container_id:
         call = state.new_call(item, item.id, _CODE_TOOL, wire_item, hosted=True)
         _announce(state, item, call, _code_prefix(wire_item), wire_item)
@@ -107,6 +116,7 @@ def _code_added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 
 
 def _code_text_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    # The code is complete, so the call is, before its outputs come with the item.
     if item.type in (None, "code_interpreter_call"):
         item.full_value = whole_characters(event.code) if isinstance(event.code, str) else None
         _emit_code_call(state, item, item.full_value)
@@ -122,6 +132,8 @@ def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
     mapped = ["id", "type", "outputs"]
     if not item.announced:
         streamed = wire_item.code is not None or item.streamed_text.length or item.full_value
+        # Some hosts write the params as JSON text into `arguments`, and announce the item as
+        # completed.
         # capture: arguments-in-place-of-code
         params = "" if streamed else state.text_or_json(wire_item.arguments, "arguments")
         if not params:
@@ -133,7 +145,8 @@ def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
     else:
         _emit_code_call(state, item, wire_item.code or item.full_value)
         mapped += ["code", "container_id"]
-    values = {"outputs": wire_item.outputs if isinstance(wire_item.outputs, Raw) else wire.NULL}
+    # Null unless the request includes `code_interpreter_call.outputs`.
+    values = {"outputs": wire.present_or(wire_item.outputs, wire.NULL)}
     extra = unmapped_extra(raw, mapped)
     state.emit_result(item, values, extra, is_error=wire_item.failed)
 
@@ -150,13 +163,17 @@ def _patch_added(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     operation = state.salvage.item(wire_item.operation, wire.PatchOperation)
+    # A taken id may mean the same patch again; its end decides.
     if item.announced or not wire_item.call_id or wire_item.call_id in state.items_by_call_id:
         return
     call = state.new_call(item, wire_item.call_id, _PATCH_TOOL, wire_item)
     prefix = _patch_prefix(wire_item.call_id, operation)
     if operation.type in _OPERATIONS_WITH_DIFF and operation.path:
         _announce(state, item, call, f'{prefix},"diff":"', wire_item)
+        # A diff may be there from the first.
         _add_text(state, item, operation.diff or "")
+    # A deletion has no diff to wait for. Its call is emitted when the item is done, with its
+    # status.
     # capture: patches
     elif operation.type == "delete_file" and operation.path:
         state.announce(item, call, wire_item)
@@ -174,6 +191,7 @@ def _diff_text_done(state: DecoderState, item: DecodedItem, event: ResponsesEven
 def _patch_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     operation = state.salvage.item(wire_item.operation, wire.PatchOperation)
     mapped = ["id", "type", "call_id"]
+    # An operation with more fields is kept whole, beside the params.
     if not wire.object_fields(wire_item.operation).keys() - _OPERATION_FIELDS:
         mapped.append("operation")
     extra = unmapped_extra(raw, mapped)

@@ -30,6 +30,7 @@ from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
 _json = msgspec.json.Encoder().encode
 
+# The deepest streamed string, a diff, is two objects deep.
 _JSON_ENDINGS = ("", '"}', '"}}')
 """What may complete params that were cut right where their streamed string begins."""
 
@@ -63,6 +64,8 @@ class CallItem(OutputItem):
         self.kind = kind
         self.fields = {**kind.placeholders, **known_fields}
         self.invalid = False
+        # Params of a function are the streamed text themselves. Code and diffs are a string inside
+        # them, which is extracted as it comes.
         path = kind.streamed.path if kind.streamed else ()
         self.extractor = JsonStringExtractor(*path) if path else None
         self.delta_prefix = self._new_delta_prefix()
@@ -92,6 +95,7 @@ class CallItem(OutputItem):
 
     def params_complete(self, fold: Assembler) -> bool:
         """Whether its params are one complete JSON value, or have ended."""
+        # A scan is paid for only if another call waits; it then resumes where it stopped.
         if self._scan is None and not self.ended:
             self._scan = Scan()
             if self.kind is not CUSTOM:
@@ -100,16 +104,18 @@ class CallItem(OutputItem):
 
     def feed_params(self, delta: str) -> bool:
         """Whether this delta completes the params, if another call waits for that."""
+        # Free text never looks complete.
         if self._scan is None or self.kind is CUSTOM:
             return False
         self._scan.feed(delta)
         return self._scan.finished
 
     def render(self, status: wire.Status) -> wire.RenderedItem:
+        # `fields` come last: a status that the upstream gave stays.
         own = {"status": status, "call_id": self.public_call_id, "name": self.name}
         identity = {key: value for key, value in own.items() if key in self.kind.keys}
         head = {"type": self.kind.type, "id": self.id, **identity}
-        return {**{key: Raw(_json(value)) for key, value in head.items()}, **self.fields}
+        return {**{key: wire.to_raw(value) for key, value in head.items()}, **self.fields}
 
     def is_cut(self, last: bool) -> bool:
         return self.invalid or self.open > 0
@@ -118,6 +124,8 @@ class CallItem(OutputItem):
 
     def take_opening(self, text: str) -> None:
         """Takes fields from the beginning of its params, which `added` should contain."""
+        # A delta may end anywhere. If none of the endings makes it an object, `added` has
+        # placeholders.
         shorter = text.rpartition("\\")[0] or text  # the last escape may be incomplete
         found = (parse_object(start + end) for start in (text, shorter) for end in _JSON_ENDINGS)
         opening = next(filter(None, found), None)
@@ -160,11 +168,13 @@ class CallItem(OutputItem):
         }
         params_fields = self.kind.params_to_fields(part.params)
         text = self._streamed_text(part.params) if self.extractor is not None else None
+        # The params have no valid end, but what came of the code or diff is worth showing.
         if text is not None and parse_object(part.params) is None:  # cut inside the streamed text
             params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
         labels: dict[str, object] = {
             "namespace": part.namespace,
+            # Required in an MCP call, so it is never left out.
             "server_label": part.server_label or "",
             "approval_request_id": part.approval_request_id,
         }
@@ -173,7 +183,7 @@ class CallItem(OutputItem):
             labels["caller"] = {"type": "program", "caller_id": part.caller}
         self.fields = (
             _without_kept(params_fields, item_fields, self.kind.streamed)
-            | {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
+            | {key: wire.to_raw(value) for key, value in labels.items() if value is not None}
             | item_fields
         )
 
@@ -184,6 +194,8 @@ class CallItem(OutputItem):
         to_fields = self.kind.result_to_fields or result_keys("output")
         call_fields = _without_kept(self.fields, item_fields, self.kind.streamed)
         self.fields = call_fields | to_fields(self.fields, part.result) | item_fields
+        # Core items of the specification have no status `failed`, but those of hosted tools do. An
+        # item of this dialect keeps the status it had.
         if part.is_error and not is_native:
             self.fields["status"] = Raw(b'"failed"')
         progress = self.kind.progress
@@ -203,12 +215,13 @@ class CallItem(OutputItem):
     def _with_streamed_text(self, fields: Fields, text: str) -> Fields:
         """Returns the fields with this value of the streamed text."""
         *outer, last = self.kind.streamed.path if self.kind.streamed else ("",)
-        value = Raw(_json(text))
+        value = wire.to_raw(text)
+        # From the inside out: the operation is written again with the diff in it.
         for key in reversed(outer):
             inside = parse_object(fields.get(key, Raw(b"{}"))) or {}
             if text or last in inside:
                 inside[last] = value
-            last, value = key, Raw(_json(inside))
+            last, value = key, wire.to_raw(inside)
         return {**fields, last: value}
 
 
@@ -234,7 +247,7 @@ class CallResultItem(OutputItem):
 
     def render(self, status: wire.Status) -> wire.RenderedItem:
         own_fields = {"type": self.type, "id": self.id, "status": status, "call_id": self.call_id}
-        return {**{key: Raw(_json(value)) for key, value in own_fields.items()}, **self.fields}
+        return {**{key: wire.to_raw(value) for key, value in own_fields.items()}, **self.fields}
 
     def is_cut(self, last: bool) -> bool:
         return self.open > 0
@@ -245,6 +258,7 @@ class CallResultItem(OutputItem):
         for index, now in enumerate(outputs):
             known = index < len(self.emitted)
             before = self.emitted[index] if known else wire.CommandOutputDelta()
+            # A preliminary result repeats all output; the wire has only what is new.
             delta = wire.CommandOutputDelta(
                 _appended(before.stdout, now.stdout), _appended(before.stderr, now.stderr)
             )
@@ -259,6 +273,7 @@ class CallResultItem(OutputItem):
         before.
         """
         outputs = wire.decode_or_default(part.result, _RawCommandOutputs).output
+        # Commands of which nothing was streamed are only in the item.
         for index, output in enumerate(outputs[: len(self.emitted)]):
             key = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"

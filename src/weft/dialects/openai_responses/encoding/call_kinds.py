@@ -16,11 +16,10 @@ from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import parse
 
-_json = msgspec.json.Encoder().encode
-
 _NO_FIELDS: Fields = {}
-_NULL, _EMPTY_OBJECT, _EMPTY_TEXT, _EMPTY_LIST = Raw(b"null"), Raw(b"{}"), Raw(b'""'), Raw(b"[]")
+_EMPTY_OBJECT, _EMPTY_TEXT, _EMPTY_LIST = Raw(b"{}"), Raw(b'""'), Raw(b"[]")
 
+# Ids have the prefixes of the original API; nothing depends on them (Open Responses, Items).
 RESULT_ITEMS: dict[str, tuple[str, Fields]] = {
     "shell_call_output": ("sho", {"output": _EMPTY_LIST}),
     "tool_search_output": ("tso", {"tools": _EMPTY_LIST}),
@@ -84,7 +83,8 @@ class CallKind(NamedTuple):
 
 def _as_fields(params: str) -> Fields:
     fields = parse_object(params)
-    return _under_key("arguments")(params) if fields is None else fields
+    # Params that are not an object have no keys to become fields.
+    return {"arguments": params} if fields is None else fields
 
 
 def _under_key(key: str) -> Callable[[str], Fields]:
@@ -93,10 +93,11 @@ def _under_key(key: str) -> Callable[[str], Fields]:
 
 
 def _as_arguments(params: str) -> Fields:
+    """Returns the params as the arguments of a tool search, which are an object and not text."""
     try:
         parse(params)
     except ValueError:
-        return _under_key("arguments")(params)
+        return {"arguments": params}
     return {"arguments": Raw(params.encode())}
 
 
@@ -112,9 +113,10 @@ def result_keys(key: str) -> Callable[[Fields, Raw], Fields]:
 
 def _mcp_result(call_fields: Fields, result: Raw) -> Fields:
     """Returns the output of an MCP call, which is a string."""
+    # An object is a result of this dialect; a string is the output as it is.
     if parse_object(result) is not None or bytes(result).startswith(b'"'):
         return result_keys("output")(call_fields, result)
-    return {"output": Raw(_json(bytes(result).decode()))}
+    return {"output": wire.to_raw(bytes(result).decode())}
 
 
 # Equivalent calls of other dialects
@@ -147,8 +149,10 @@ _decode_blocks = msgspec.json.Decoder(list[_TextBlock]).decode
 
 
 def _search_action(params: str) -> Fields:
+    # Other dialects name only the query; the other actions (open a page, find in it) are of this
+    # one.
     query = wire.decode_or_default(Raw(params.encode()), _SearchParams).query
-    return {"action": Raw(_json({"type": "search", "query": query}))}
+    return {"action": wire.to_raw({"type": "search", "query": query})}
 
 
 def _search_sources(call_fields: Fields, result: Raw) -> Fields:
@@ -157,19 +161,21 @@ def _search_sources(call_fields: Fields, result: Raw) -> Fields:
     except (ValueError, RecursionError):
         return {}
     action = parse_object(call_fields["action"]) or {}
-    action["sources"] = Raw(_json([{"type": "url", "url": url} for url in urls]))
-    return {"action": Raw(_json(action))}
+    action["sources"] = wire.to_raw([{"type": "url", "url": url} for url in urls])
+    return {"action": wire.to_raw(action)}
 
 
 def _code_fields(params: str) -> Fields:
     code = wire.decode_or_default(Raw(params.encode()), _CodeParams).code
-    return {"container_id": Raw(b'""'), "code": Raw(_json(code))}
+    # Required here; other dialects have no container, or do not tell its id.
+    return {"container_id": _EMPTY_TEXT, "code": wire.to_raw(code)}
 
 
 def _code_outputs(call_fields: Fields, result: Raw) -> Fields:
     execution = wire.decode_or_default(result, _ExecutionResult)
+    # Gemini has one output, Messages has two.
     printed = [text for text in (execution.output, execution.stdout, execution.stderr) if text]
-    return {"outputs": Raw(_json([{"type": "logs", "logs": text} for text in printed]))}
+    return {"outputs": wire.to_raw([{"type": "logs", "logs": text} for text in printed])}
 
 
 def _mcp_output(call_fields: Fields, result: Raw) -> Fields:
@@ -179,8 +185,8 @@ def _mcp_output(call_fields: Fields, result: Raw) -> Fields:
     except (ValueError, RecursionError):
         return _mcp_result(call_fields, result)
     if len(blocks) == 1 and blocks[0].text is not None:
-        return {"output": Raw(_json(blocks[0].text))}
-    return {"output": Raw(_json(bytes(result).decode()))}
+        return {"output": wire.to_raw(blocks[0].text)}
+    return {"output": wire.to_raw(bytes(result).decode())}
 
 
 # The rows
@@ -189,6 +195,7 @@ _WITH_CALL_ID: frozenset[str] = frozenset(("status", "call_id"))
 _WITH_NAME: frozenset[str] = frozenset(("status", "call_id", "name"))
 _SEARCH_PROGRESS = ProgressEvents("in_progress", "searching", "completed")
 
+# For the client
 FUNCTION = CallKind(
     "function_call",
     "fc",
@@ -207,6 +214,7 @@ CUSTOM = CallKind(
     ("namespace",),
     {"input": _EMPTY_TEXT},
 )
+# Hosted, with an equivalent in other dialects
 _WEB_SEARCH = CallKind(
     "web_search_call",
     "ws",
@@ -242,6 +250,7 @@ CALL_KINDS: dict[str, CallKind] = {
     "web_search_call": _WEB_SEARCH,
     "code_interpreter_call": _CODE_INTERPRETER,
     "mcp_call": _MCP,
+    # Hosted, only here
     "file_search_call": CallKind(
         "file_search_call",
         "fs",
@@ -254,7 +263,7 @@ CALL_KINDS: dict[str, CallKind] = {
         "image_generation_call",
         "ig",
         _as_fields,
-        placeholders={"result": _NULL},
+        placeholders={"result": wire.NULL},
         progress=ProgressEvents("in_progress", "generating", "completed"),
         result_to_fields=result_keys("result"),
     ),
@@ -266,6 +275,7 @@ CALL_KINDS: dict[str, CallKind] = {
         labels=("server_label",),
         placeholders={"server_label": _EMPTY_TEXT, "arguments": _EMPTY_TEXT},
     ),
+    # Executed by the client, or by the provider (`shell_call`, `tool_search_call`, `program`)
     "apply_patch_call": CallKind(
         "apply_patch_call",
         "apc",
@@ -328,6 +338,7 @@ CLIENT_CALL_KINDS = frozenset(
 """Kinds that a client may have to execute. Any other client call is a function call."""
 
 FOREIGN_CALL_KINDS: dict[tuple[str, str | None], CallKind] = {
+    # Messages
     ("server_tool_use", "web_search"): _WEB_SEARCH._replace(
         params_to_fields=_search_action,
         result_to_fields=_search_sources,
@@ -338,11 +349,13 @@ FOREIGN_CALL_KINDS: dict[tuple[str, str | None], CallKind] = {
         result_to_fields=_code_outputs,
         loss="only the printed output is kept",
     ),
+    # Gemini
     ("executable_code", None): _CODE_INTERPRETER._replace(
         params_to_fields=_code_fields,
         result_to_fields=_code_outputs,
         loss="only the printed output is kept",
     ),
+    # Messages
     ("mcp_tool_use", None): _MCP._replace(
         result_to_fields=_mcp_output, loss="the result of an MCP call is kept as text"
     ),

@@ -18,9 +18,6 @@ that the provider executes never wait.
 
 from collections import deque
 
-import msgspec
-from msgspec import Raw
-
 from weft.assembler import Assembler
 from weft.dialects.envelope import wrap_call_signature
 from weft.dialects.openai_responses import wire
@@ -47,8 +44,6 @@ from weft.parts import (
     ToolResult,
 )
 
-_json = msgspec.json.Encoder().encode
-
 
 class CallWriter:
     """Writes the calls of one response, and their results."""
@@ -56,6 +51,8 @@ class CallWriter:
     def __init__(self, items: OutputWriter, fold: Assembler) -> None:
         self._items = items
         self._fold = fold
+        # None, and not absent: the parts of a call without an item still come, and must find
+        # nothing to write.
         self._calls: dict[str, CallItem | None] = {}
         """Announced calls; None for one that has no item here."""
         self._outputs: dict[str, CallResultItem] = {}
@@ -84,6 +81,8 @@ class CallWriter:
         kind: CallKind | None
         loss: str | None = None
         if not part.provider_executed:
+            # A client tool of another dialect, whatever its kind, is a function to a client of this
+            # one.
             kind = CALL_KINDS[part.kind] if part.kind in CLIENT_CALL_KINDS else FUNCTION
             kind = CUSTOM if part.format == "text" else kind
         else:
@@ -99,6 +98,7 @@ class CallWriter:
             self._items.not_carried("tool-call", loss)
         self._calls[part.id] = item = None
         if kind is not None:
+            # Before the call is registered: the signature belongs into the item in front of it.
             envelope = None if part.provider_executed else wrap_call_signature(part, self.model)
             if envelope is not None:
                 self._signed.add(part.id)
@@ -114,12 +114,15 @@ class CallWriter:
         if item is None:
             return
         if not part.provider_executed:
+            # The upstream sends the deltas of several calls in turns.
             # capture: calls-in-turns
             if self._is_busy():
                 item.phase = CallPhase.WAITING
                 self._waiting.append(item)
                 return
             self._set_current(item)
+        # `added` should have the container of the code, or the path of the patch; they are in the
+        # first delta.
         if item.extractor is not None:
             self.deferred = item
         else:
@@ -157,10 +160,13 @@ class CallWriter:
 
     def tool_call(self, part: ToolCall) -> None:
         item = self._calls.get(part.id)
+        # A client that gets the `done` of a call may execute it.
         if self._failed:  # only the last snapshot shows what was received of a cut call
             if item is not None:
                 item.take_call(part, self._items.item_fields(part.extra))
             return
+        # A call in one part is written with the same events as a streamed one, one delta included:
+        # clients join the arguments from deltas.
         if part.id not in self._calls:  # it came whole
             if not part.name or part.invalid == "stream-failed":
                 reason = "the call has no name, or was cut off before it was announced"
@@ -206,6 +212,7 @@ class CallWriter:
         endings, self._held_endings = self._held_endings, []
         for item in endings:
             self._write_held(item)
+        # The next call may be incomplete itself; then the rest waits for that one.
         while self._waiting and not self._is_busy():
             item = self._waiting.popleft()
             self._set_current(item)
@@ -222,6 +229,7 @@ class CallWriter:
 
     def fail(self) -> None:
         """Writes what is waiting, as far as it was received. Open calls stay open."""
+        # No end will come for the current call, so nothing may wait for it any longer.
         self._current = None
         self._write_waiting()
         while self._waiting:
@@ -269,7 +277,8 @@ class CallWriter:
         if part.signature is not None and part.id not in self._signed:
             self._items.not_carried(part.type, "a call has no field for a signature")
         if part.invalid is None and not part.provider_executed:
-            # Built-in tools have their params in the item.
+            # As in the Assistants API. Built-in tools, which it does not have, have their params in
+            # the item.
             pending = wire.PendingCall(part.id, item.kind.type)
             if item.kind is FUNCTION:
                 function = wire.PendingFunction(part.name, part.params)
@@ -278,13 +287,15 @@ class CallWriter:
                 custom = wire.PendingCustom(part.name, part.params)
                 pending = wire.PendingCall(part.id, "custom", custom=custom)
             self.pending.append(pending)
+        # Otherwise the item stays open until the result, which is a part of it.
         if item.kind.result_to_fields is None:
             self._items.part_done(item)
 
     def tool_result(self, part: ToolResult) -> None:
         call = self._calls.get(part.id)
         stored: Fields = {**(self._items.item_extra(part.extra).item or {})}
-        identity = wire.decode_or_default(Raw(_json(stored)), wire.Identity)
+        # An item of this dialect keeps its type and id; a result of another dialect has neither.
+        identity = wire.decode_or_default(wire.to_raw(stored), wire.Identity)
         type = identity.type or (call.kind.result_item if call is not None else None)
         fields, events = without_identity(stored), self._items.events
         if type is not None:
@@ -300,6 +311,7 @@ class CallWriter:
             else:
                 item.take_result(events, part, fields)
                 self._items.part_done(item)
+        # The results of client calls are in the next request, not in a response.
         elif call is None or call.kind.result_to_fields is None:
             self._items.not_carried(part.type, "no item for the result of this call")
         elif part.preliminary:

@@ -40,12 +40,15 @@ class EventWriter:
         """Writes one event about the item and the part at `position`. The body may be large, so it
         is joined only once.
         """
+        # Only after passthrough. Deltas are not looked up: they are never repeated.
         if self.sent and (type, *position) in self.sent:
             return
         number = self.number
         self.number = number + 1
+        # Joined by hand: all but a few numbers is constant, and the body is often prepared or raw.
         head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
-        # A data line cannot contain newlines, which raw JSON may.
+        # Raw JSON may contain newlines, at which a data line ends (WHATWG HTML 9.2.6). Several data
+        # lines are legal, but the reader of the compliance suite keeps only the last.
         if any(b"\n" in piece or b"\r" in piece for piece in body):
             body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
         self.out.append(Event(type, b"".join((head, *body, b"}")), number))
@@ -54,10 +57,14 @@ class EventWriter:
         """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
         number = self.number
         self.number = number + 1
+        # A delta may be as large as an answer, if the upstream does not stream. It is encoded in
+        # slices, so that other threads get their turn.
         if len(delta) > large_json.SLICE:
             end = b',"sequence_number":%d}' % number
             data = b"".join((prefix.data, *large_json.pieces(delta), end))
         else:
+            # The number stands last, so that everything before the delta is one constant for the
+            # whole part.
             data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
         self.out.append(Event(prefix.type, data, number))
 
@@ -65,15 +72,19 @@ class EventWriter:
         """Writes an event with the response object, and marks where that is."""
         if b"\n" in response or b"\r" in response:  # a data line cannot contain newlines
             response = msgspec.json.format(response, indent=-1)
+        # A snapshot may have been written by the upstream; then there is nothing to mark.
         before = len(self.out)
         self.write(type, NO_ITEM, b'"response":', response, more)
         if len(self.out) > before:
             data = self.out[-1].data
             end = len(data) - len(more) - len(b"}")
+            # The store takes the last snapshot as the body of the response. A view spares it a copy
+            # of the answer, and a search for it.
             view = memoryview(data)[end - len(response) : end]
             self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=view)
 
     def ping(self) -> Event:
+        # It has a number of the stream, like every event of the specification.
         number = self.number
         self.number = number + 1
         return Event("ping", b'{"type":"ping","sequence_number":%d}' % number, number)

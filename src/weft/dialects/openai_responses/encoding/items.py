@@ -27,6 +27,7 @@ from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
 _json = msgspec.json.Encoder().encode
 
 
+# `done` cannot be taken back, so an item is closed only when its status is certain.
 class ClosePolicy(Enum):
     """When an item is closed after its last part ended."""
 
@@ -58,6 +59,7 @@ class OutputItem:
         self.id = slot.id
         self.done: wire.RenderedItem | None = None
         """The rendered item, once it is closed."""
+        # A call has no group: all of its parts have its call id.
         self.group = group
         """The `item_id` that its parts share."""
         self.open = 0
@@ -110,6 +112,7 @@ class OutputWriter:
         """How many items were announced."""
         self._reserved: dict[str, int] = {}
         """Output indexes, by id, of items that the client received and that have no part yet."""
+        # An id is written once, even if two items of an upstream share it: clients key items by id.
         self.ids: set[str] = set()
         self.closable: list[OutputItem] = []
         """Items without open parts, which wait to be closed."""
@@ -123,6 +126,8 @@ class OutputWriter:
         """Returns the id and the index of a new item: the wanted id if it is free, and the next
         index unless one is reserved for that id.
         """
+        # The id of the upstream is kept where possible, because the client sends it back with the
+        # item.
         id = wanted_id if wanted_id and wanted_id not in self.ids else self._ids.mint(prefix)
         self.ids.add(id)
         index = self._reserved.pop(id, self._next_index)
@@ -149,6 +154,7 @@ class OutputWriter:
 
     def announce(self, item: OutputItem) -> None:
         """Announces an item and all before it, because clients count them."""
+        # Waiting calls are registered before they are announced; the next item announces them too.
         if item.index < self._announced:
             return
         for earlier in self._items:
@@ -164,6 +170,9 @@ class OutputWriter:
         """Writes the signature of the next call as encrypted content of the reasoning item before
         it, or of one made for it.
         """
+        # The reasoning may still be open for more parts. If it has content of its own to carry, or
+        # is closed, an empty one is made. It is `raw`, so that it is added with `content: []`, for
+        # which a decoder waits instead of starting a part.
         last = self._items[-1] if self._items else None
         if (
             isinstance(last, ReasoningOutputItem)
@@ -180,6 +189,8 @@ class OutputWriter:
     def part_done(self, item: OutputItem) -> None:
         """Ends one part of an item, and closes the item after the last if its policy allows."""
         item.open -= 1
+        # An invalid call stays open: the finish decides whether a limit cut it or the model wrote
+        # it so.
         if item.open or item.close_policy is ClosePolicy.FINISH:
             return
         if item.close_policy is ClosePolicy.NONE:
@@ -211,6 +222,8 @@ class OutputWriter:
 
     def open_item(self, group: str | None, kind: type[ItemT]) -> ItemT | None:
         """Returns the open item that parts of this group belong to."""
+        # A closed item is never opened again; a late part of its group starts an item with a new
+        # id.
         item = self._groups.get((kind, group or ""))
         if not isinstance(item, kind) or item.done is not None:
             return None
@@ -223,6 +236,7 @@ class OutputWriter:
 
     def closed_items(self) -> list[wire.RenderedItem]:
         """Returns the closed items in the order of their indexes."""
+        # After passthrough, indexes follow the upstream's order, which may differ from ours.
         items = sorted(self._items, key=lambda item: item.index)
         return [item.done for item in items if item.done is not None]
 
@@ -241,10 +255,12 @@ class OutputWriter:
         # Items that `write_signature` made have ids of our own, which the client saw differently.
         for item, id in zip(unnamed, list(self._reserved), strict=False):
             item.index = self._reserved.pop(id)
+        # All that the client counts is announced; new items follow behind it.
         known = (*announced.values(), *(item.index for item in self._items))
         self._next_index = self._announced = max(known, default=-1) + 1
         for item in self._items:
             item.resume(sent)
+            # Its `done` was passed on, so it must not come again.
             if item.done is None and ("response.output_item.done", *item.position) in sent:
                 self.close(item, "completed")
         self.closable = [item for item in self.closable if item.done is None]
@@ -289,6 +305,8 @@ class ReasoningOutputItem(OutputItem):
     def render(self, status: wire.Status) -> wire.RenderedItem:
         """Renders the item. One that begins with raw reasoning is added with an empty `content`."""
         content = self.parts_of("raw")
+        # This is how a client knows at `added` that raw reasoning follows. Afterwards the key is
+        # left out rather than null, which the schema of the specification rejects.
         has_content = content or (self.begins_raw and status == "in_progress")
         reasoning = wire.ResponseReasoningItem(
             self.id,
@@ -303,6 +321,7 @@ class ReasoningOutputItem(OutputItem):
         """Continues after passthrough, where the client received each part as the kind it is, also
         empty ones.
         """
+        # We would have written raw reasoning as a summary and left empty parts out.
         for kind, part_type in REASONING_PART_TYPES.items():
             parts = [part for part in self.parts if part.start.kind == kind]
             for index, part in enumerate(parts):
@@ -317,6 +336,7 @@ def _with_fields(
     item: wire.ResponseOutputMessage | wire.ResponseReasoningItem, fields: wire.Fields
 ) -> wire.RenderedItem:
     """Returns the item with the fields that the decoder stored."""
+    # Later keys win, so a status that the upstream gave stays.
     return {**(wire.parse_object(_json(item)) or {}), **fields} if fields else item
 
 
@@ -356,6 +376,8 @@ class TextPartWriter:
         if self.refusal:
             self.delta_prefix = delta_prefix("response.refusal.delta", self.locator)
         else:
+            # The official client requires `logprobs` in every text delta; the specification only
+            # allows it.
             self.delta_prefix = delta_prefix(
                 "response.output_text.delta", self.locator + b',"logprobs":[]'
             )
@@ -363,6 +385,7 @@ class TextPartWriter:
     def render(self, text: str) -> wire.ResponsesPart:
         if self.refusal:
             return wire.ResponsesPart("refusal", refusal=text)
+        # `annotations` is required in a text, and null is not allowed for `logprobs`.
         return wire.ResponsesPart(
             "output_text", text, annotations=self.annotations, logprobs=self.logprobs
         )
@@ -378,6 +401,7 @@ class ReasoningPartType(NamedTuple):
 
 
 REASONING_PART_TYPES: dict[ReasoningKind, ReasoningPartType] = {
+    # Both kinds have part events around their text events; the names follow no common pattern.
     "summary": ReasoningPartType(
         "summary_text",
         b"summary_index",
@@ -401,6 +425,7 @@ class ReasoningPartWriter:
         self.part_type = REASONING_PART_TYPES[kind]
         self.text = ""
         """The full text, once it has ended."""
+        # None until the first delta: an empty part is not written, and must not take an index.
         self.index: int | None = None
         self.locator = b""
         self.delta_prefix = DeltaPrefix("", b"")

@@ -7,14 +7,14 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.requests import schema
-from weft.parts import Json
-from weft.request import OutputFormat, Request, Tool, ToolChoice
+from weft.dialects.openai_responses.requests.render_tools import render_tool_choice
+from weft.request import OutputFormat, Request, Tool
 
 T = TypeVar("T")
 
-_NULL = Raw(b"null")
 
-
+# All five keys of a tool are required in the echo, though three may be null; in a request they are
+# optional.
 class EchoedFunctionTool(schema.FunctionToolParam, tag="function", omit_defaults=False):
     """A function of the request, with all its keys."""
 
@@ -23,6 +23,7 @@ class EchoedJsonSchema(schema.TextFormatParam, omit_defaults=False):
     """The output format of the request, with all its keys."""
 
 
+# Both keys are required; the specification's own example `{}` fails its schema.
 class EchoedReasoning(msgspec.Struct):
     effort: str | None = None
     summary: str | None = None
@@ -41,6 +42,8 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     there is no value.
     """
 
+    # In the order of the specification. `created_at` and `completed_at` are integers, and a tier of
+    # null is rejected, as are nulls in place of the sampling defaults.
     id: str
     object: str = "response"
     created_at: int
@@ -53,7 +56,7 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     output: list[wire.RenderedItem] = []
     error: wire.ResponseError | None = None
     tools: list[EchoedFunctionTool | Raw] = []
-    tool_choice: str | schema.ResponsesToolChoice = "auto"
+    tool_choice: str | schema.ResponsesToolChoice | Raw = "auto"
     truncation: str = "disabled"
     parallel_tool_calls: bool = True
     text: schema.TextParam
@@ -72,24 +75,34 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     metadata: dict[str, str]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    # Not in the specification, which allows more keys everywhere.
     conversation: ResponseConversation | UnsetType = UNSET
     required_action: wire.RequiredAction | UnsetType | None = UNSET
 
 
-class _ConversationField(msgspec.Struct):
+class _EchoedExtras(msgspec.Struct):
     conversation: str | ResponseConversation | None = None
-
-
-_decode_conversation = msgspec.json.Decoder(_ConversationField).decode
+    # One that Weft does not understand. Without a choice the API's default is `auto`.
+    tool_choice: Raw = Raw(b'"auto"')
 
 
 def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
 ) -> ResponseResource:
     """Returns the first snapshot. The encoder updates it."""
+    # Without a request (a capture on the command line) all values are defaults.
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
+    extras = wire.decode_or_default(request.extra, _EchoedExtras)
+    conversation = extras.conversation  # by id or as an object
+    if isinstance(conversation, str):
+        conversation = ResponseConversation(conversation)
+    tool_choice: str | schema.ResponsesToolChoice | Raw = extras.tool_choice
+    if request.tool_choice is not None:
+        tool_choice = render_tool_choice(
+            request.tool_choice, request.tools, lambda tool, path: tool.name
+        )
     return ResponseResource(
         id=id,
         created_at=created,
@@ -97,7 +110,7 @@ def new_response(
         previous_response_id=request.previous_response_id,
         instructions=request.instructions,
         tools=[_tool(tool) for tool in request.tools],
-        tool_choice=_tool_choice(request.tool_choice),
+        tool_choice=tool_choice,
         truncation=request.truncation or "disabled",
         parallel_tool_calls=_or(request.parallel_tool_calls, True),
         text=schema.TextParam(schema.to_raw(_format(request.output)), request.verbosity or None),
@@ -115,24 +128,10 @@ def new_response(
         background=request.background,
         service_tier=request.service_tier or "default",
         metadata=request.metadata or {},
+        # `user` is the deprecated predecessor of this field.
         safety_identifier=request.safety_identifier or request.user,
         prompt_cache_key=request.prompt_cache_key,
-        conversation=_conversation(request.extra),
-    )
-
-
-def _conversation(extra: Json) -> ResponseConversation | UnsetType:
-    """Returns the conversation that the request named, by id or as an object."""
-    if not isinstance(extra, Raw):
-        return UNSET
-    try:
-        conversation = _decode_conversation(extra).conversation
-    except ValueError:  # not a conversation
-        return UNSET
-    return (
-        ResponseConversation(conversation)
-        if isinstance(conversation, str)
-        else conversation or UNSET
+        conversation=conversation or UNSET,
     )
 
 
@@ -143,19 +142,8 @@ def _or(value: T | None, default: T) -> T:
 def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
-    parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
+    parameters = wire.present_or(tool.parameters, wire.NULL)
     return EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
-
-
-def _tool_choice(choice: ToolChoice | None) -> str | schema.ResponsesToolChoice:
-    if choice is None:
-        return "auto"
-    if choice.allowed:
-        tools = [schema.ToolReference("function", name) for name in choice.allowed]
-        return schema.ResponsesToolChoice("allowed_tools", tools=tools, mode=choice.mode)
-    if choice.name is None:
-        return choice.mode
-    return schema.ResponsesToolChoice(choice.kind, choice.name)
 
 
 def _format(output: OutputFormat) -> schema.TextFormatParam:
@@ -164,5 +152,5 @@ def _format(output: OutputFormat) -> schema.TextFormatParam:
     """
     if output.kind == "json-schema":
         name = output.name or "output"
-        return EchoedJsonSchema("json_schema", name, output.description, _NULL, output.strict)
+        return EchoedJsonSchema("json_schema", name, output.description, wire.NULL, output.strict)
     return schema.TextFormatParam("json_object" if output.kind == "json" else "text")

@@ -29,6 +29,7 @@ OPTIONS: tuple[Option, ...] = (
         "frequency_penalty",
         is_set=lambda request: bool(request.sampling.frequency_penalty),
     ),
+    # Both ways to ask for log probabilities are read as one option.
     Option("sampling.logprobs", "top_logprobs", ("include",)),
     Option("output", "text.format", ("verbosity", "extra")),
     Option("verbosity", "text.verbosity"),
@@ -45,7 +46,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("safety_identifier", "safety_identifier"),
     Option("prompt_cache_key", "prompt_cache_key"),
     Option("cache", "prompt_cache_retention", ("extra",)),
-    # What Responses does not have
+    # What Responses does not have. Stop sequences are not listed: Weft cuts the answer itself.
     Option(
         "choices",
         None,
@@ -69,6 +70,7 @@ OPTIONS: tuple[Option, ...] = (
 WIRE_PATHS = {
     option.canonical: option.wire
     for option in OPTIONS
+    # Two rows may have one canonical path, once with and once without a wire path.
     if option.wire not in (None, option.canonical) and option.canonical != "messages"
 } | {"tool_choice.allowed": "tool_choice.tools"}
 """Where options are in a body, if not under their own name. Each message has its own path."""
@@ -76,6 +78,7 @@ WIRE_PATHS = {
 
 RENDERED_FROM: FieldGetters = {
     option.wire.partition(".")[0]: attrgetter(option.canonical, *option.depends_on)
+    # Reversed, so that the first row of a field is the last one written.
     for option in reversed(OPTIONS)
     if option.wire is not None
 }

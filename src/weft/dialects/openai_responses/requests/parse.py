@@ -20,6 +20,7 @@ from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
+# An effort that this API adds later is kept for it in `extra`, instead of being refused here.
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 
@@ -29,6 +30,8 @@ def parse(data: bytes, context: Context) -> Parsed:
     body = read_object(data, schema.ResponseCreateParams)
     paths = SourcePaths(WIRE_PATHS)
     items = ResponsesItemParser(context, paths)
+    # A plain string is one user message. Without `input` the conversation is that of
+    # `previous_response_id`.
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
@@ -62,23 +65,28 @@ def parse(data: bytes, context: Context) -> Parsed:
         prompt_cache_key=body.prompt_cache_key,
         cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
     )
+    # Parsing the tool choice and the output format adds to `extra` what they cannot express.
     request = msgspec.structs.replace(request, extra=collect(extra))
     return Parsed(with_source(request, data, items.sources), paths)
 
 
 def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
     extra = fields_of(schema.extra_of(data, schema.ResponseCreateParams))
+    # Checked here, so that anything but an object is a bad request and not an internal error later.
     if "stream_options" in extra:
         read_object(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
     retention = body.prompt_cache_retention
+    # A retention that nobody here knows is still the upstream's to judge.
     if retention is not None and retention not in CACHE_OF_RETENTION:
         extra["prompt_cache_retention"] = schema.to_raw(retention)
+    # Unknown keys of `text` are kept under a dotted path, apart from its format and verbosity.
     if body.text is not None:
         extra |= remaining(fields_of(Raw(data))["text"], schema.TextParam, under="text")
     return extra
 
 
 def _sampling(body: schema.ResponseCreateParams) -> Sampling:
+    # Log probabilities are asked for in either of two ways: a number of alternatives, or `include`.
     without_logprobs = not body.top_logprobs and schema.INCLUDE_LOGPROBS not in (body.include or ())
     return Sampling(
         temperature=body.temperature,
@@ -93,6 +101,8 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     """Returns the output format. A format of unknown type goes to `extra`."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
+    # `json_object` is not in the specification's request, only in its echo; the original API takes
+    # it.
     type = read_object(raw, schema.ItemHeader, "text.format").type
     if type == "json_object":
         return OutputFormat("json")
@@ -120,6 +130,7 @@ def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOpt
     effort = _EFFORTS.get(param.effort or "")
     if param.effort and effort is None:
         extra["effort"] = schema.to_raw(param.effort)
+    # `generate_summary` is the deprecated name.
     return ReasoningOptions(
         effort, summary=param.summary or param.generate_summary, extra=collect(extra)
     )

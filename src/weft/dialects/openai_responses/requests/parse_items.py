@@ -36,9 +36,11 @@ from weft.request import (
     TextContent,
 )
 
+# An empty output is a result without content, as other dialects have it.
 _EMPTY_TEXT = (TextContent(""),)
 _RESULT_CONTENT = (TextContent, ImageContent, FileContent)
 _ROLES = frozenset(get_args(schema.Role))
+# The role only matters to other dialects: whose turn an item that they cannot express belongs to.
 _CLIENT_ITEMS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
 _SUMMARY_PREFIX = "What was said before, summed up:\n\n"
 
@@ -54,6 +56,8 @@ class ResponsesItemParser:
         self.sources: list[Raw | None] = []
         self._origin = context.origin or NAME
         self._paths = paths
+        # A call has two ids, `fc_…` of its item and `call_…`, and some clients answer with the
+        # wrong one.
         self._call_ids: dict[str, str] = {}
         """Call ids by the ids of their items."""
         self._call_signatures: dict[str, Envelope] = {}
@@ -68,13 +72,18 @@ class ResponsesItemParser:
 
     def add(self, raw: Raw, path: str) -> None:
         header = read_object(raw, schema.ItemHeader, path)
+        # `type` is optional for messages and references: `{role, content}` and `{id}` are legal.
         type = header.type or ("item_reference" if header.role is None and header.id else "message")
         self._paths.add(f"messages[{len(self.messages)}]", path)
         parser = self._PARSERS.get(type)
+        # An item type that nobody here knows is no reason to refuse the request: the upstream may
+        # know it.
         parsed = parser(self, raw, path) if parser else self._opaque(raw, type)
         if parsed is None:
             return
         message, source = parsed
+        # The parts of a message have paths of their own; any other item has one path for all its
+        # contents.
         for index in range(len(message.content) if type != "message" else 0):
             self._paths.add(f"messages[{len(self.messages)}].content[{index}]", path)
         self.messages.append(message)
@@ -87,6 +96,7 @@ class ResponsesItemParser:
         return Message("user" if from_client else "assistant", (content,)), raw
 
     def _message(self, raw: Raw, path: str) -> ParsedItem:
+        # Read before the whole shape, in which another role is an error.
         if read_object(raw, schema.MessageRole, path).role not in _ROLES:
             self._paths.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
             return self._opaque(raw, UNKNOWN_ROLE)
@@ -124,6 +134,7 @@ class ResponsesItemParser:
             namespace=param.namespace,
             extra=_with_status(schema.extra_of(raw, type(param)), param.status),
         )
+        # Our encoder wrote it into the reasoning item before this call.
         envelope = self._call_signatures.pop(call.id, None)
         return Message("assistant", (call if envelope is None else with_signature(call, envelope),))
 
@@ -146,12 +157,16 @@ class ResponsesItemParser:
         """Parses a tool result. Some clients refer to a call by its item id; upstreams require the
         call id.
         """
+        # There is no field for a failed call; this is how we write one (see `_result` of the
+        # renderer).
         is_error = param.status == "incomplete"
         contents = self._contents(param.output, path, "output")
         call_id = param.call_id or ""
         known_id = self._call_ids.get(call_id, call_id)
         supported = tuple(content for content in contents if isinstance(content, _RESULT_CONTENT))
         content = () if contents == _EMPTY_TEXT else supported
+        # The renderer marks a failed result with both a status and a prefix. A prefix alone may be
+        # the text of the tool.
         match content:
             case (first, *rest) if is_error and first == TextContent(schema.ERROR_PREFIX):
                 content = tuple(rest)
@@ -159,6 +174,7 @@ class ResponsesItemParser:
                 without_prefix = text.removeprefix(schema.ERROR_PREFIX)
                 content = (msgspec.structs.replace(first, text=without_prefix), *rest)
         extra = fields_of(schema.extra_of(raw, type(param), "id"))
+        # A part that is no result content elsewhere (a video) is kept whole for this dialect.
         if len(supported) < len(contents):
             extra["output"] = schema.to_raw(param.output)
         result = ResultContent(
@@ -169,17 +185,22 @@ class ResponsesItemParser:
             is_error=is_error,
             extra=_with_status(collect(extra), None if is_error else param.status),
         )
+        # With a corrected id the source bytes are wrong, so the item is rendered anew.
         return Message("tool", (result,), item_id=param.id), raw if known_id == call_id else None
 
     def _reasoning(self, raw: Raw, path: str) -> ParsedItem | None:
         """Parses a reasoning item. Returns None for one that only carries a call's signature."""
         param = read_object(raw, schema.ReasoningItemParam, path)
+        # `encrypted_content` is the upstream's own, or an envelope of ours around another origin's
+        # state.
         envelope = unwrap(param.encrypted_content)
         if envelope is not None and envelope.state.call is not None:
             self._call_signatures[envelope.state.call] = envelope
             if not param.summary and not param.content:
                 return None
             envelope = Envelope(envelope.origin, envelope.model, ReasoningState())
+        # The envelope has the exact text that its origin signed; the summary may have been changed
+        # or left out on the way.
         if envelope is not None and envelope.state.text is not None:
             return Message("assistant", restore_reasoning_item(envelope)), None
         extra = _with_status(schema.extra_of(raw, schema.ReasoningItemParam), param.status)
@@ -198,6 +219,7 @@ class ResponsesItemParser:
             )
             for kind, text in texts or [("summary", "")]
         ]
+        # The last part has the state of the item, as in a decoded response.
         contents[-1] = msgspec.structs.replace(
             contents[-1],
             signature=state.signature,
@@ -219,10 +241,12 @@ class ResponsesItemParser:
 
     def _hosted_call(self, raw: Raw, path: str) -> ParsedItem:
         """Parses a provider-executed call. Its params are all fields of its item."""
+        # Each type has other fields, and only its own upstream can use them: they stay together.
         fields = fields_of(raw)
         kind, id = _text(fields.pop("type")), _text(fields.pop("id", None))
         call = CallContent(
             id,
+            # An MCP call has a name; other hosted calls are named after their type.
             _text(fields.get("name")) or kind.removesuffix("_call"),
             msgspec.json.encode(fields).decode(),
             kind=kind,
@@ -247,6 +271,7 @@ class ResponsesItemParser:
     def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:
         """Parses content parts and records where each one came from."""
         base = f"messages[{len(self.messages)}].content"
+        # The parts of a result are one level deeper than those of a message.
         if key == "output":
             self._paths.add(f"{base}[0]", path)
             base = f"{base}[0].content"
@@ -258,6 +283,7 @@ class ResponsesItemParser:
             part_path = f"{path}.{key}[{number}]"
             self._paths.add(f"{base}[{number}]", part_path)
             type = read_object(raw, schema.ItemHeader, part_path).type
+            # Unlike an item, a part must have a type.
             if type is None:
                 expected = ", ".join(_PART_PARSERS)
                 raise BadRequest(f"{part_path}.type", f"missing; expected one of {expected}")
@@ -271,8 +297,7 @@ def _with_status(extra: Json, status: str | None) -> Json:
     """Adds a status to `extra`, unless it is `completed`, which is the default."""
     if status is None or status == "completed":
         return extra
-    encoded = Raw(msgspec.json.encode(status))
-    return Raw(msgspec.json.encode({**fields_of(extra), "status": encoded}))
+    return schema.to_raw({**fields_of(extra), "status": status})
 
 
 def _text(raw: Raw | None) -> str:
@@ -312,6 +337,7 @@ def _refusal(raw: Raw, path: str) -> AnyContent:
 
 def _image(raw: Raw, path: str) -> AnyContent:
     part = read_object(raw, schema.InputImageParam, path)
+    # Both are optional in the schema; one is needed to have an image.
     if part.image_url is None and part.file_id is None:
         raise BadRequest(path, "expected `image_url` or `file_id`")
     inlined = parse_data_url(part.image_url or "")
@@ -335,6 +361,7 @@ def _file(raw: Raw, path: str) -> AnyContent:
     inlined = parse_data_url(part.file_data or "")
     return FileContent(
         inlined.media_type if inlined else None,
+        # Bare base64 without a `data:` prefix is read as well.
         inlined.data if inlined else part.file_data,
         part.file_url,
         part.file_id,

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, NULL
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.turns import TOOL_DECLARATION
@@ -16,8 +16,12 @@ from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
-_NULL = Raw(b"null")
 _CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
+_SEARCH, _CODE = "web_search", "code_interpreter"
+# What tools are called that have one name under several types.
+_HOSTED_NAMES = {_SEARCH: _SEARCH, "web_search_preview": _SEARCH, _CODE: _CODE}
+_ALWAYS, _NEVER = Raw(b'"always"'), Raw(b'"never"')
+# `auto` is what other dialects do by themselves. Any other container is a loss there.
 _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
 
@@ -28,10 +32,12 @@ def parse_tools(
     listed one by one.
     """
     declared = _parse_tools(body.tools or (), "tools")
+    # An item may be sent again in the next turn: each tool counts once, where it was declared last.
     late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
     tools: list[Tool] = []
     for tool, path in [*declared, *late.values()]:
         paths.add(f"tools[{len(tools)}]", path)
+        # Losses are reported by canonical paths and shown with those of the client's body.
         paths.add(f"tools[{len(tools)}].hosted", path)
         paths.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
         tools.append(tool)
@@ -70,6 +76,7 @@ def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
         tool_path = f"{path}.tools[{number}]"
         type = read_object(inner, schema.ItemHeader, tool_path).type or "function"
         tool = msgspec.structs.replace(_tool(inner, type, tool_path), namespace=param.name)
+        # Tools are a flat list elsewhere. The first one carries what only the namespace has.
         if number == 0 and param.description:
             description = {schema.NAMESPACE_DESCRIPTION: param.description}
             tool = msgspec.structs.replace(
@@ -80,6 +87,7 @@ def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
 
 
 def _tool(raw: Raw, type: str, path: str) -> Tool:
+    # Some types end with a date, such as `web_search_preview_2025_03_11`.
     parser = _PARSERS.get(type.partition("_20")[0])
     return parser(raw, path) if parser else Tool(type, type, raw=raw, origin=NAME)
 
@@ -90,7 +98,8 @@ def _function(raw: Raw, path: str) -> Tool:
     return Tool(
         param.name,
         description=param.description,
-        parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
+        # Null and no parameters are the same here: the function takes none.
+        parameters=parameters if isinstance(parameters, Raw) and parameters != NULL else UNSET,
         strict=param.strict if isinstance(param.strict, bool) else None,
         extra=schema.extra_of(raw, schema.FunctionToolParam),
     )
@@ -105,7 +114,7 @@ def _custom(raw: Raw, path: str) -> Tool:
 def _web_search(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.WebSearchToolParam, path)
     filters = param.filters or schema.WebSearchFilters()
-    location = UNSET if param.user_location == _NULL else param.user_location
+    location = UNSET if param.user_location == NULL else param.user_location
     if isinstance(location, Raw):
         read_object(location, schema.UserLocationParam, f"{path}.user_location")
     hosted = Hosted(
@@ -115,7 +124,7 @@ def _web_search(raw: Raw, path: str) -> Tool:
         location=location,
     )
     extra = schema.extra_of(raw, schema.WebSearchToolParam)
-    return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
+    return Tool(_SEARCH, "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
 
 
 def _code_interpreter(raw: Raw, path: str) -> Tool:
@@ -124,7 +133,7 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
     if msgspec.json.format(bytes(param.container), indent=-1) not in _DEFAULT_CONTAINERS:
         extra["container"] = param.container
     return Tool(
-        "code_interpreter",
+        _CODE,
         "code-execution",
         hosted=Hosted(),
         raw=raw,
@@ -136,16 +145,19 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
 def _mcp(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.McpToolParam, path)
     allowed = param.allowed_tools
+    # A list of names, or an object with more conditions, of which only the names are common.
     names = allowed.tool_names if isinstance(allowed, schema.McpToolFilter) else allowed
     extra = fields_of(schema.extra_of(raw, schema.McpToolParam))
     if isinstance(allowed, schema.McpToolFilter):
         extra_filter = schema.extra_of(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
         extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
-    if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
-        b"null",
-        b'"never"',
-    ):
-        extra["require_approval"] = param.require_approval
+    # Other dialects have no approvals, so any value but `never` is a loss there. OpenAI's guide
+    # "Connectors and MCP servers": by default every call is asked for.
+    approval = param.require_approval
+    if not isinstance(approval, Raw) or approval == NULL:
+        approval = _ALWAYS
+    if approval != _NEVER:
+        extra["require_approval"] = approval
     hosted = Hosted(
         server_label=param.server_label,
         server_url=param.server_url,
@@ -161,6 +173,7 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
     "function": _function,
     "custom": _custom,
     "web_search": _web_search,
+    # The older name of the same tool.
     "web_search_preview": _web_search,
     "code_interpreter": _code_interpreter,
     "mcp": _mcp,
@@ -168,10 +181,17 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
 """Parsers by tool type, without the date that some types end with."""
 
 
+def _name_of_reference(tool: schema.ToolReference) -> str:
+    """Returns the name of the tool as it was parsed."""
+    type = tool.type.partition("_20")[0]
+    return tool.server_label or tool.name or _HOSTED_NAMES.get(type, tool.type)
+
+
 def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
     """Returns the tool choice. One that is not understood goes to `extra`."""
-    if not isinstance(raw, Raw) or raw == _NULL:
+    if not isinstance(raw, Raw) or raw == NULL:
         return None
+    # A mode, or an object that names a tool.
     if bytes(raw).startswith(b'"'):
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
         choice = ToolChoice(mode) if mode else None
@@ -179,13 +199,14 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         param = read_object(raw, schema.ResponsesToolChoice, "tool_choice")
         if param.type == "allowed_tools":
             mode = _CHOICE_MODES.get(param.mode or "auto")
-            names = tuple(tool.name or tool.server_label or tool.type for tool in param.tools or ())
+            names = tuple(map(_name_of_reference, param.tools or ()))
             if not names:
                 raise BadRequest("tool_choice.tools", "expected at least one tool")
             choice = ToolChoice(mode, allowed=names) if mode else None
         elif param.type in ("function", "custom") and param.name is None:
             raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
         else:
+            # A hosted tool is chosen by its type alone, an MCP server by its label.
             name = param.server_label or param.name or param.type
             choice = ToolChoice("required", name, param.type)
     if choice is None:

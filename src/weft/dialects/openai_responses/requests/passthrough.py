@@ -28,15 +28,18 @@ class ResponsesPassthrough:
         self.same_dialect = request.dialect == NAME
         self.own_ids = self.same_dialect or request.dialect is None
         """Whether ids in the request are those of the upstream."""
+        # What the API accepts in a name (FunctionToolParam in Open Responses).
         self.names = ToolNameMap(request, "a-zA-Z0-9_-", 64, losses)
         self._request = request
         self._source = source_body(request, NAME)
         self._source_items = source_messages(self._source, request)
         self._origins = accepted_origins(context, NAME, native=self.same_dialect)
+        # A call id may have any characters, and at most 64 of them.
         self._call_ids = NameSanitizer(r"\s\S", 64)
 
     def source_item(self, turn: Turn) -> Raw | None:
         """Returns the bytes of an item that nobody changed."""
+        # Prompt caches and signatures depend on the exact bytes of the prefix.
         return source_bytes(turn, self._source_items) if self._source else None
 
     def unknown_fields(self, extra: Json) -> dict[str, Raw]:
@@ -69,9 +72,12 @@ class ResponsesPassthrough:
             return rendered
         fields = source_fields(self._source, self._request, rendered, RENDERED_FROM)
         source_input = fields_of(self._source.body).get("input")
+        # A list is compared and passed through item by item; a string, or nothing, only as a whole.
         is_text = source_input is None or not bytes(source_input).startswith(b"[")
         if not is_text or self._source.request.messages != self._request.messages:
             fields["input"] = rendered["input"]
+        # The upstream would refuse values that only the gateway knows. If nothing else was
+        # included, the key goes, too.
         if not schema.GATEWAY_INCLUDES.isdisjoint(self._request.include):
             fields.pop("include")
             fields |= {key: value for key, value in rendered.items() if key == "include"}

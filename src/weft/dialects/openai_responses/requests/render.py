@@ -21,10 +21,13 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     lost.
     """
     passthrough = ResponsesPassthrough(request, context, losses)
+    # Items are passed through one by one, so a loss in one of them does not change the other
+    # fields.
     items = render_items(request, passthrough, losses)
     losses_before = len(losses.found)
     options = ResponsesOptionsRenderer(request, context, passthrough, losses)
     tools = ResponsesToolRenderer(request, passthrough, losses)
+    # Members stay raw from here on, so that source bytes can take their places.
     fields = fields_of(schema.to_raw(options.fields(items, tools))) | options.reasoning()
     merge_extra(fields, options.extra(), _NESTED_FIELDS)
     if len(losses.found) == losses_before:

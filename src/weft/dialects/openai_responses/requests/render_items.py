@@ -17,7 +17,13 @@ from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
 from weft.dialects.requests.fields import fields_of, is_json_object
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
-from weft.dialects.requests.turns import LocatedContent, Turn, message_turns, paired_turns
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    ends_with_prefill,
+    message_turns,
+    paired_turns,
+)
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.request import (
     CallContent,
@@ -31,14 +37,13 @@ from weft.request import (
     TextContent,
 )
 
-PREFILL_DIALECTS = frozenset({"anthropic-messages"})
-"""Dialects in which a trailing assistant message is a prefix of the answer."""
-
 
 def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> list[Raw]:
     """Renders the items. What they cannot express is reported as a loss."""
     renderer = _ResponsesItemRenderer(request, passthrough, losses)
     if passthrough.same_dialect:
+        # Nothing is arranged in a request of this dialect: pairs and order are for the upstream to
+        # judge.
         found = list(message_turns(request, losses))
     else:
         for number, message in enumerate(request.messages):
@@ -50,11 +55,13 @@ def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Lo
         found = paired_turns(request, losses)
     # Instructions have a field of their own.
     turns = [turn for turn in found if turn.path != "instructions"]
-    if turns and turns[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+    if ends_with_prefill(request, turns):
         detail = f"an answer cannot be continued on {NAME}; end with a user message"
         losses.refused(turns[-1].path, detail)
     items: list[Raw] = []
     for turn in turns:
+        # An item of which something got lost must not be sent with its source bytes, which still
+        # have it.
         losses_before = len(losses.found)
         rendered = renderer.turn(turn)
         source = passthrough.source_item(turn)
@@ -88,6 +95,7 @@ class _ResponsesItemRenderer:
 
     def turn(self, turn: Turn) -> list[Raw]:
         if not turn.contents:
+            # An empty message means something only to the dialect it was written in.
             return [self._message(turn, [])] if self._passthrough.own_ids else []
         items: list[Raw] = []
         for kind, group in groupby(turn.contents, key=_group_key):
@@ -110,6 +118,7 @@ class _ResponsesItemRenderer:
         is_assistant = turn.role == "assistant"
         content = self._content(contents, is_assistant)
         id = self._passthrough.item_id(message.item_id)
+        # An assistant message with an id is an output item, whose type requires a status.
         value = schema.InputMessageParam(
             turn.role, content, id, "completed" if id and is_assistant else None, message.phase
         )
@@ -132,12 +141,13 @@ class _ResponsesItemRenderer:
                         f"{path}.cache",
                         f"dropped: assistant texts have no cache breakpoint on {NAME}",
                     )
-                # `annotations` is required in assistant texts.
+                # `annotations` is required in assistant texts. Stored ones replace the empty list.
                 fields = fields_of(schema.to_raw(schema.AssistantText(text.text, [])))
                 return schema.to_raw(fields | passthrough.unknown_fields(text.extra))
             case TextContent() as text:
                 breakpoint = self.family.breakpoint(text, path)
                 return passthrough.shape(schema.InputTextParam(text.text, breakpoint), text.extra)
+            # `input_*` parts are for users only.
             case ImageContent() | FileContent() if is_assistant and not passthrough.same_dialect:
                 detail = f"files of the assistant are not available on {NAME}; move them"
                 self._losses.refused(path, f"{detail} to a user message")
@@ -160,6 +170,7 @@ class _ResponsesItemRenderer:
         if image.file_id is not None and not self._passthrough.own_ids:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
+        # The official types require a detail.
         detail = image.detail if self._passthrough.same_dialect else image.detail or "auto"
         self.family.report_media_type(image, path)
         value = schema.InputImageParam(image_url(image), image.file_id, detail, breakpoint)
@@ -167,6 +178,7 @@ class _ResponsesItemRenderer:
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
         media, breakpoint = file.media_type or "", self.family.breakpoint(file, path)
+        # The input content of this API is text, images and files.
         if media.startswith(("audio/", "video/")):
             self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
             return None
@@ -178,6 +190,7 @@ class _ResponsesItemRenderer:
             self._losses.adapted(path, "a plain-text document is sent as text")
             return self._passthrough.shape(schema.InputTextParam(text, breakpoint))
         self.family.report_media_type(file, path)
+        # The media type has no field of its own.
         data = file.data if file.data is None or not media else data_url(media, file.data)
         value = schema.InputFileParam(data, file.file_id, file.url, file.filename, breakpoint)
         return self._passthrough.shape(value, file.extra)
@@ -190,6 +203,7 @@ class _ResponsesItemRenderer:
                 return self._hosted(placed.path, call)
             case CallContent() as call:
                 return [self._call(placed.path, call)]
+            # The result of a hosted call of another dialect, in the assistant's own turn.
             case ResultContent() as result if turn.role == "assistant":
                 self._losses.warned(
                     placed.path, f"dropped: {NAME} has no result item for {result.kind}"
@@ -202,6 +216,7 @@ class _ResponsesItemRenderer:
         return []
 
     def _hosted(self, path: str, call: CallContent) -> list[Raw]:
+        # The params are the fields of the item; what is no object cannot be made into one.
         is_known = call.kind in schema.HOSTED_ITEMS and is_json_object(call.params)
         if not self._passthrough.own_ids or not is_known:
             self._losses.warned(
@@ -213,6 +228,7 @@ class _ResponsesItemRenderer:
         return [schema.to_raw(fields | fields_of(Raw(call.params.encode())))]
 
     def _call(self, path: str, call: CallContent) -> Raw:
+        # A signature of this dialect would be in a reasoning item.
         if call.signature is not None:
             self._losses.adapted(
                 f"{path}.signature", "dropped: a signature is valid only at its origin"
@@ -223,9 +239,11 @@ class _ResponsesItemRenderer:
         item_id = self._passthrough.item_id(call.item_id)
         value: schema.ResponsesShape
         if call.format == "text":
+            # Other dialects do not tell a custom result from another; its call does.
             self._custom_call_ids.add(id)
             value = schema.CustomToolCallParam(id, name, call.params, item_id, namespace)
         else:
+            # Arguments must be JSON text; a call without any has an empty object.
             value = schema.FunctionCallParam(id, name, call.params or "{}", item_id, namespace)
         return self._passthrough.shape(value, call.extra)
 
@@ -245,10 +263,12 @@ class _ResponsesItemRenderer:
                     contents = [LocatedContent(text_path, prefixed), *rest]
                 case _:
                     contents.insert(0, LocatedContent(path, TextContent(schema.ERROR_PREFIX)))
+        # A breakpoint stands on a part here, and on the whole result elsewhere.
         contents = self.family.move_breakpoint(path, contents, result.cache)
         output = self._content(contents, False) if contents else ""
         item_id = self._passthrough.item_id(turn.message.item_id if turn.message else None)
         id = self._passthrough.call_id(result.id) or None
+        # The only status of an output that says that something is wrong.
         status = "incomplete" if result.is_error else None
         value: schema.ResponsesShape
         if result.kind == "custom" or id in self._custom_call_ids:
@@ -266,6 +286,7 @@ class _ResponsesItemRenderer:
             placed.content for placed in contents if isinstance(placed.content, ReasoningContent)
         ]
         last = reasonings[-1]
+        # Only one part of an item has it, usually the last.
         encrypted = next((one.encrypted for one in reasonings if one.encrypted is not None), None)
         has_state = encrypted is not None or last.item_id is not None
         if not has_state or not all(map(self._passthrough.accepts, reasonings)):
@@ -276,6 +297,7 @@ class _ResponsesItemRenderer:
             return []
         texts: dict[str, list[schema.ReasoningPartParam]] = {"summary": [], "raw": []}
         for one in reasonings:
+            # An item without a summary was parsed into an empty text.
             if one.text:
                 type = "reasoning_text" if one.kind == "raw" else "summary_text"
                 texts[one.kind].append(schema.ReasoningPartParam(type, one.text))

@@ -48,6 +48,7 @@ class ResponsesOptionsRenderer:
     def fields(self, items: list[Raw], tools: ResponsesToolRenderer) -> schema.ResponseCreateParams:
         request, sampling = self._request, self._request.sampling
         same_dialect = self._passthrough.same_dialect
+        # A request of this dialect may set whatever it likes; the upstream judges.
         if not same_dialect:
             self._family.report_unavailable(OPTIONS)
         if request.stop:
@@ -67,6 +68,7 @@ class ResponsesOptionsRenderer:
             top_p=sampling.top_p,
             presence_penalty=sampling.presence_penalty if same_dialect else None,
             frequency_penalty=sampling.frequency_penalty if same_dialect else None,
+            # 0 alternatives are asked for by `include` alone.
             top_logprobs=sampling.logprobs or None,
             text=self._text(),
             include=self._include() or None,
@@ -88,6 +90,7 @@ class ResponsesOptionsRenderer:
         Completions shares. Others are reported as losses.
         """
         extra = fields_of(self._request.extra)
+        # A request that was built in code for this API has fields of this API.
         if self._passthrough.own_ids:
             return extra
         shared = {
@@ -107,9 +110,11 @@ class ResponsesOptionsRenderer:
             return {}
         if not self._passthrough.own_ids:
             report_dropped_extras(reasoning.extra, "reasoning", self._losses, NAME)
+        # No summary is the default here, and has no word.
         summary = None if reasoning.summary == "none" else reasoning.summary
         fields = fields_of(reasoning.extra) if self._passthrough.own_ids else {}
         fields |= fields_of(schema.to_raw(schema.ReasoningParam(effort, summary)))
+        # An empty object says nothing; from a client of this dialect it is passed on anyway.
         is_sent = fields or self._passthrough.same_dialect
         return {"reasoning": schema.to_raw(fields)} if is_sent else {}
 
@@ -149,6 +154,7 @@ class ResponsesOptionsRenderer:
             format = schema.TextFormatParam("json_object")
         elif output.kind == "json-schema":
             name, strict = self._family.output_format()
+            # `schema` is required in this format.
             json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
             format = schema.TextFormatParam(
                 "json_schema", name, output.description, json_schema, strict

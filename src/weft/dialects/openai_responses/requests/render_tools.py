@@ -1,14 +1,15 @@
 """Renders the tools of a Responses body, and the tool choice."""
 
+from collections.abc import Callable, Iterable
 from itertools import groupby
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, NULL, decode_or_default, present_or
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
@@ -18,10 +19,9 @@ from weft.dialects.requests.unknown_fields import (
     report_missing_tool,
     report_unknown,
 )
-from weft.request import Hosted, Request, Tool
+from weft.request import Hosted, Request, Tool, ToolChoice
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
-_NULL = Raw(b"null")
 _NEVER = Raw(b'"never"')
 
 
@@ -36,6 +36,7 @@ class ResponsesToolRenderer:
 
     def tools(self) -> list[Raw]:
         messages = self._request.messages if self._passthrough.same_dialect else ()
+        # Tools that an input item declares are sent in that item, where the source has them.
         late = [tool for tool, _ in late_tools(messages)]
         placed = [
             numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
@@ -43,6 +44,7 @@ class ResponsesToolRenderer:
         if not self._passthrough.own_ids:
             return [raw for number, tool in placed for raw in self._tool(tool, number)]
         declared: list[Raw] = []
+        # Tools of one namespace are neighbours, as they were parsed.
         for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
             members = list(group)
             rendered = [raw for number, tool in members for raw in self._tool(tool, number)]
@@ -55,6 +57,7 @@ class ResponsesToolRenderer:
             self._losses.warned(
                 f"{path}.cache", f"dropped: tools have no cache breakpoint on {NAME}"
             )
+        # Hosted and custom tools of this dialect go back as they came, unknown keys included.
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
         if not self._passthrough.own_ids:
@@ -71,9 +74,10 @@ class ResponsesToolRenderer:
         value = schema.FunctionToolParam(
             self._name(tool, f"{path}.name"),
             tool.description,
-            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
+            present_or(tool.parameters, NULL),
             strict if self._passthrough.same_dialect else bool(strict),
         )
+        # Its description goes into the namespace again: see `_namespace`.
         extra = fields_of(tool.extra)
         extra.pop(schema.NAMESPACE_DESCRIPTION, None)
         return self._passthrough.shape(value, schema.to_raw(extra))
@@ -94,6 +98,7 @@ class ResponsesToolRenderer:
         if tool.kind == "web-search":
             return [self._web_search(hosted, f"{path}.hosted")]
         if tool.kind == "code-execution":
+            # A container is required here; `auto` leaves it to the provider.
             return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
         if tool.kind == "mcp" and hosted.server_label is not None:
             server = schema.McpToolParam(
@@ -108,6 +113,8 @@ class ResponsesToolRenderer:
         return []
 
     def _web_search(self, hosted: Hosted, path: str) -> Raw:
+        # A search that ignored these limits would find, or cost, something else: refused, not
+        # dropped.
         for name, value in (
             ("blocked_domains", hosted.blocked_domains),
             ("max_uses", hosted.max_uses),
@@ -125,31 +132,48 @@ class ResponsesToolRenderer:
         choice = self._request.tool_choice
         if choice is None or not self._family.renders_tool_choice():
             return None
-        if choice.allowed:
-            tools = [
-                self._reference(name, f"tool_choice.allowed[{number}]")
-                for number, name in enumerate(choice.allowed)
-            ]
-            return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=tools)
-        if choice.name is None:
-            return choice.mode
-        if choice.kind in ("function", "custom"):
-            reference = self._reference(choice.name, "tool_choice.name")
-            return schema.ResponsesToolChoice(reference.type, reference.name)
-        if not self._passthrough.own_ids:
+        hosted = choice.name is not None and choice.kind not in ("function", "custom")
+        if hosted and not self._passthrough.own_ids:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
-        label = choice.name if choice.kind == "mcp" else None
-        return schema.ResponsesToolChoice(choice.kind, server_label=label)
+        return render_tool_choice(choice, self._request.tools, self._name)
 
-    def _reference(self, name: str, path: str) -> schema.ToolReference:
-        tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
+
+def render_tool_choice(
+    choice: ToolChoice, tools: Iterable[Tool], rename: Callable[[Tool, str], str]
+) -> str | schema.ResponsesToolChoice:
+    """Renders a choice, also for the echo in a response. `rename` gets a tool, and the path where
+    its name is used.
+    """
+    # Of tools with the same name, which namespaces allow, the first one counts.
+    declared = {tool.name: tool for tool in reversed(list(tools))}
+
+    def reference(tool: Tool, path: str) -> schema.ToolReference:
         if tool.kind in ("function", "custom"):
-            return schema.ToolReference(tool.kind, self._name(tool, path))
+            return schema.ToolReference(tool.kind, rename(tool, path))
         if tool.kind == "mcp":
-            return schema.ToolReference("mcp", server_label=name)
-        return schema.ToolReference(name)
+            return schema.ToolReference("mcp", server_label=tool.name)
+        # Any other hosted tool is chosen by its type alone, the one it was declared with.
+        raw = tool.raw if tool.origin == NAME else UNSET
+        header = decode_or_default(raw, schema.ItemHeader)
+        return schema.ToolReference(header.type or tool.name)
+
+    if choice.allowed:
+        references = [
+            reference(declared.get(name) or Tool(name), f"tool_choice.allowed[{number}]")
+            for number, name in enumerate(choice.allowed)
+        ]
+        # The mode is optional in a request and required in the echo.
+        return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=references)
+    if choice.name is None:
+        return choice.mode
+    if choice.kind in ("function", "custom"):
+        tool = declared.get(choice.name) or Tool(choice.name, choice.kind)
+        one = reference(tool, "tool_choice.name")
+        return schema.ResponsesToolChoice(one.type, one.name, one.server_label)
+    label = choice.name if choice.kind == "mcp" else None
+    return schema.ResponsesToolChoice(choice.kind, server_label=label)
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:

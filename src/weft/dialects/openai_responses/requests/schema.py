@@ -72,6 +72,7 @@ class AssistantText(ResponsesTaggedShape, tag="output_text"):
     logprobs: list[Raw] | UnsetType | None = UNSET
 
 
+# Tells annotations apart as unknown fields, which are kept in `extra` and sent back.
 class BareAssistantText(ResponsesTaggedShape, tag="output_text"):
     """An assistant text without annotations and logprobs."""
 
@@ -153,6 +154,7 @@ class FunctionCallOutputParam(CustomToolCallOutputParam, tag="function_call_outp
 class ReasoningItemParam(ResponsesTaggedShape, tag="reasoning"):
     summary: list[ReasoningPartParam]
     id: str | None = None
+    # The schema of 2026-04-24 allows only null here: by it, raw reasoning cannot be sent back.
     content: list[ReasoningPartParam] | UnsetType | None = UNSET
     encrypted_content: str | None = None
     status: str | None = None
@@ -169,6 +171,7 @@ class FunctionToolParam(ResponsesTaggedShape, tag="function"):
     name: str
     description: str | None = None
     parameters: Raw | UnsetType = UNSET
+    # The default of the API is true, so absent and false differ.
     strict: bool | UnsetType | None = UNSET
 
 

@@ -27,6 +27,8 @@ class StreamedField(NamedTuple):
 STREAMED_FIELDS: dict[str, StreamedField] = {
     "response.output_text": StreamedField("content", "text", ("output_text",)),
     "response.refusal": StreamedField("content", "refusal", ("refusal",)),
+    # The specification's name, and the one of the original API. Its example has an `output_text`
+    # part in a reasoning.
     "response.reasoning": StreamedField("content", "text", ("reasoning_text", "output_text")),
     "response.reasoning_text": StreamedField("content", "text", ("reasoning_text", "output_text")),
     "response.reasoning_summary_text": StreamedField("summary", "text", ("summary_text",)),
@@ -42,6 +44,8 @@ PART_EVENTS = {"response.content_part": "content", "response.reasoning_summary_p
 
 INDEX_KEYS = {"content": "content_index", "summary": "summary_index"}
 
+# The same names stand in the decoder's and the encoder's tables. They are repeated on purpose: a
+# mistake there must not hide itself here.
 _PROGRESS = {
     "code_interpreter_call": ("in_progress", "interpreting", "completed"),
     "file_search_call": ("in_progress", "searching", "completed"),
@@ -70,13 +74,16 @@ EVENTS: dict[str, tuple[str, ...]] = {
     **{f"{name}.done": (*_POSITIONS[row.group], row.key) for name, row in STREAMED_FIELDS.items()},
     "response.output_text.annotation.added": (*_CONTENT, "annotation_index", "annotation"),
     **{f"response.{call}.{step}": _ITEM for call in _PROGRESS for step in _PROGRESS[call]},
+    # These have no `item_id` on the wire.
     **{f"response.shell_call_command.{step}": _OUTPUT for step in ("added", "delta", "done")},
     **{f"response.shell_call_output_content.{step}": _OUTPUT for step in ("delta", "done")},
     "response.compaction.compacting": (),
+    # Audio belongs to no item.
     "response.audio.delta": (),
     "response.audio.done": (),
     "response.audio.transcript.delta": (),
     "response.audio.transcript.done": (),
+    # Flat or nested, so its fields have a rule of their own.
     "error": (),
 }
 """Every event type, and its keys besides `type` and `sequence_number` (Open Responses,
@@ -101,6 +108,7 @@ EVENT_KEYS: dict[str, str] = {
     "annotation": "object",
 }
 
+# Without these a client fails; the other keys only fail the schema.
 CLIENT_KEYS = (
     "id",
     "object",
@@ -114,18 +122,21 @@ CLIENT_KEYS = (
 )
 """Keys of the response object that the official client relies on."""
 
+# A rule of their own, because responses of the original API lack them.
 ADDED_KEYS = ("completed_at", "presence_penalty", "frequency_penalty", "metadata")
 """Keys of the response object that the specification adds to the original API."""
 
 RESPONSE_KEYS: dict[str, str] = {
     "id": "text",
     "object": "text",
+    # A fraction of a second is rejected.
     "created_at": "integer",
     "completed_at": "integer or null",
     "status": "text",
     "incomplete_details": "object or null",
     "model": "text",
     "previous_response_id": "text or null",
+    # The specification allows only text; the original API also returns a list of items.
     "instructions": "text or array or null",
     "output": "array",
     "error": "object or null",
@@ -145,7 +156,9 @@ RESPONSE_KEYS: dict[str, str] = {
     "max_tool_calls": "integer or null",
     "store": "boolean",
     "background": "boolean",
+    # Null is rejected here, as it is in `truncation` and the numbers above.
     "service_tier": "text",
+    # The validator of the specification even lets it be absent.
     "metadata": "object or null",
     "safety_identifier": "text or null",
     "prompt_cache_key": "text or null",
@@ -157,6 +170,7 @@ ITEM_KEYS: dict[str, dict[str, str]] = {
     "function_call": {"id": "text", "arguments": "text"},
     "custom_tool_call": {"id": "text", "input": "text"},
     "function_call_output": {"id": "text", "call_id": "text", "output": "text or array"},
+    # `summary` may be empty, never absent.
     "reasoning": {"id": "text", "summary": "array"},
     "compaction": {"id": "text", "encrypted_content": "text"},
 }
@@ -165,15 +179,18 @@ ITEM_KEYS: dict[str, dict[str, str]] = {
 ANY_ITEM_KEYS = {"id": "text"}
 
 PART_KEYS: dict[str, dict[str, str]] = {
+    # `annotations` is often forgotten; `logprobs` is optional since 2026-04-24.
     "output_text": {"text": "text", "annotations": "array"},
     "refusal": {"refusal": "text"},
     "reasoning_text": {"text": "text"},
     "summary_text": {"text": "text"},
 }
 
+# The text of the specification wants a status on every item, its schema on these.
 ITEMS_WITH_STATUS = frozenset({"message", "function_call", "function_call_output"})
 USAGE_KEYS = ("input_tokens", "output_tokens", "total_tokens")
 
+# Hosted calls are not among them: a client never acts on those.
 CALL_VALUES = {"function_call": "arguments", "custom_tool_call": "input"}
 """Calls that the client executes, and the key of their params."""
 
@@ -181,6 +198,7 @@ CALL_VALUES = {"function_call": "arguments", "custom_tool_call": "input"}
 def has_type(value: JsonValue, expected: str) -> bool:
     """Whether a value has one of the types in, for example, `integer or null`."""
     found = json_type(value)
+    # Every JSON integer is a number, too.
     return found in expected.split(" or ") or (found == "integer" and expected.startswith("number"))
 
 
@@ -199,6 +217,7 @@ class ShapeValidator:
 
     def snapshot(self, where: str, response: JsonObject) -> None:
         missing: dict[str, list[str]] = {}
+        # One report for each rule, with all keys: one server was seen to lack 24.
         for key in RESPONSE_KEYS:
             if key not in response:
                 rule = "snapshot-keys" if key in CLIENT_KEYS else "snapshot-spec-keys"
@@ -225,6 +244,7 @@ class ShapeValidator:
             detail = f"{where} has {_quoted(item, 'status')} as status of {subject}"
             expected = "expected in_progress, completed or incomplete"
             self._report("item-status-missing", type, f"{detail}; {expected}")
+        # The specification's text says that they can be null; its schema rejects it.
         nulls = [key for key in ("content", "encrypted_content") if item.get(key, "") is None]
         if type == "reasoning" and nulls:
             detail = f"{where} has null as {' and '.join(nulls)} of {subject}; expected no such key"
@@ -238,11 +258,13 @@ class ShapeValidator:
             if not has_type(part.get(key), expected):
                 detail = f"{where} has {_quoted(part, key)} as {key} of a part; expected {expected}"
                 self._report("part-keys", (type, key), detail)
+        # The default tells an absent key from null.
         if part.get("logprobs", "") is None:
             detail = f"{where} has null as logprobs of a part; expected an array, or no such key"
             self._report("part-keys", (type, "logprobs"), detail)
 
     def usage(self, where: str, usage: JsonValue) -> None:
+        # Null is legal, but leaves the client without a count.
         if usage is None:
             self._report("usage-missing", "", f"{where} has no usage; expected token counts")
             return
@@ -262,6 +284,7 @@ class ShapeValidator:
             )
 
     def error(self, where: str, event: JsonObject) -> None:
+        # The documented shape is flat, the recorded one nested. Either will do.
         messages = (fields(event.get("error")).get("message"), event.get("message"))
         if not any(isinstance(message, str) for message in messages):
             detail = f"{where} without a message; expected error.message, or message"

@@ -28,6 +28,7 @@ class TrackedValue:
     def __init__(self, initial: str = "") -> None:
         self.initial = initial
         """The value when it was added, before any delta."""
+        # Joined when it is compared, so that a long stream is not copied for each delta.
         self._pieces: list[str] = []
         self.final: str | None = None
         self.final_at = 0
@@ -82,6 +83,7 @@ class TrackedItem:
         self.done_at: int | None = None
         self.done: JsonObject = {}
         """The item in its `output_item.done`."""
+        # By index and not as a list: indexes come in any order, and with gaps.
         self._parts: dict[str, dict[int, TrackedPart]] = {"content": {}, "summary": {}}
         self._parts_added = {"content": 0, "summary": 0}
         self._value = TrackedValue(item_value(item))
@@ -90,6 +92,9 @@ class TrackedItem:
         return (
             f"{quote_word(self.type or 'item')} {shown(self.id)} (output_index {shown(self.index)})"
         )
+
+    def _location(self, group: str, index: int) -> str:
+        return f"{INDEX_KEYS[group]} {shown(index)} of {self}"
 
     # Identity
 
@@ -104,6 +109,7 @@ class TrackedItem:
             if key != "type" and self.type not in CALL_VALUES:
                 continue  # a hosted call may get its name and call id later
             now = text(item.get(key))
+            # An absent value is for the rules about keys.
             if first and now and now != first:
                 detail = f"{where} has {key} {shown(now)} for {self}; expected {shown(first)}"
                 self._report(rule, self, detail + ", as it was added")
@@ -123,11 +129,13 @@ class TrackedItem:
         if index is None:
             return
         parts = self._parts[group]
-        location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+        location = self._location(group, index)
+        # A part that only deltas announced may still be added.
         if index in parts and parts[index].added_at is not None:
             detail = f"{where} for {location}, which was added at event {parts[index].added_at}"
             self._report("part-repeated", (self, group, index), f"{detail}; expected its deltas")
             return
+        # A common mistake is to count tokens instead of parts.
         if index != self._parts_added[group]:
             detail = (
                 f"{where} for {location}; expected {INDEX_KEYS[group]} {self._parts_added[group]}"
@@ -135,6 +143,7 @@ class TrackedItem:
             self._report("part-index", (self, group), detail)
         self._parts_added[group] += 1
         added = TrackedPart(text(part.get("type")), self._report.at, part_text(part))
+        # What was streamed before it was added counts.
         if index in parts:
             added.value = parts[index].value
         parts[index] = added
@@ -144,7 +153,7 @@ class TrackedItem:
         if index is None:
             return
         part = self._part_at(group, index, where)
-        location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+        location = self._location(group, index)
         if part.done_at is not None:
             detail = f"{where} for {location}, which was done at event {part.done_at}"
             self._report("part-closed", (self, group, index), f"{detail}; expected nothing more")
@@ -152,9 +161,11 @@ class TrackedItem:
         part.done_at = self._report.at
         full = fields(event.get("part"))
         self._check_value_done(part.value, location, where)
+        # Of a part without text there is nothing to compare.
         if part.type in PART_KEYS and part_text(full) != part.value.latest:
             detail = f"{where} says {shown(part_text(full))} for {location}; expected "
             self._report("part-differs", (self, group, index), detail + shown(part.value.latest))
+        # More are legal: not every annotation has an event.
         if len(elements(full.get("annotations"))) < part.annotations:
             present = len(elements(full.get("annotations")))
             detail = (
@@ -171,12 +182,11 @@ class TrackedItem:
     def _part_at(self, group: str, index: int, where: str) -> TrackedPart:
         parts = self._parts[group]
         if index not in parts:
-            detail = (
-                f"{where} for {INDEX_KEYS[group]} {shown(index)} of {self}, which was never added"
-            )
+            detail = f"{where} for {self._location(group, index)}, which was never added"
             wrapper = "content_part" if group == "content" else "reasoning_summary_part"
             expected = f"; expected response.{wrapper}.added first"
             self._report("part-not-added", (self, group), detail + expected)
+            # Tracked from here on, so that only its first event is reported.
             parts[index] = TrackedPart("", None, "")
         return parts[index]
 
@@ -192,6 +202,7 @@ class TrackedItem:
             self._report(
                 "part-closed", (self, field.key), f"{detail}; expected no delta after that"
             )
+        # A client that appends deltas to what was added would have it twice.
         elif value.initial:
             detail = f"{where} for {self}, which was added with {shown(value.initial)} in it"
             self._report("added-not-empty", self, f'{detail}; expected "" before the first delta')
@@ -208,6 +219,7 @@ class TrackedItem:
             detail = f"{where} for {self} is repeated; it came at event {value.final_at}"
             self._report("part-closed", (self, field.key), f"{detail}; expected it once")
             return
+        # A value that was there at `added` needs no deltas.
         streamed = value.streamed or value.initial
         if not streamed and full:
             detail = f"{where} for {self} says {shown(full)}, of which no delta came"
@@ -226,11 +238,10 @@ class TrackedItem:
             return None
         part = self._part_at(field.group, index, where)
         if part.done_at is not None:
-            detail = (
-                f"{where} for {INDEX_KEYS[field.group]} {shown(index)} of {self}, done at event "
-            )
+            detail = f"{where} for {self._location(field.group, index)}, done at event "
             detail += f"{part.done_at}; expected nothing more for it"
             self._report("part-closed", (self, field.group, index), detail)
+        # A part that was never added has no type to contradict.
         if part.type and part.type not in field.parts:
             detail = f"{where} for a part of type {shown(part.type)} of {self}; expected "
             self._report("part-kind", (self, index), detail + " or ".join(field.parts))
@@ -250,6 +261,7 @@ class TrackedItem:
         for group in ("content", "summary"):
             self._check_parts(group, elements(item.get(group)), where)
         value = item_value(item)
+        # Otherwise it came whole, which is a mistake only for the calls of a client.
         if self._value.was_streamed:
             self._check_value_done(self._value, str(self), where)
             self._compare(value, self._value.latest, str(self), where)
@@ -257,10 +269,12 @@ class TrackedItem:
             detail = f"{where} has {shown(value)} for {self}, of which nothing was streamed"
             self._report("deltas-missing", self, f"{detail}; expected deltas that join to it")
         status = text(item.get("status"))
+        # Hosted calls have more statuses (`searching`, `generating`, `failed`).
         has_status = status and self.type in (*CALL_VALUES, "message", "reasoning")
         if has_status and status not in DONE_STATUSES:
             detail = f"{where} has status {shown(status)} for {self}; expected completed"
             self._report("item-status", self, f"{detail} or incomplete")
+        # Custom input is free text; arguments that a limit cut cannot be valid JSON.
         if self.type == "function_call" and status != "incomplete":
             try:
                 parse_json(value)
@@ -279,10 +293,11 @@ class TrackedItem:
             detail = f"{where} has {len(listed)} parts in {group} of {self}; expected {len(parts)}"
             self._report("item-differs", (self, group), detail + ", as were streamed")
         for index, part in sorted(parts.items()):
-            location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+            location = self._location(group, index)
             if part.added_at is not None and part.done_at is None:
                 detail = f"{where} while {location} is open; expected its part to be done first"
                 self._report("part-not-done", (self, group, index), detail)
+            # A different number of parts was reported above.
             if 0 <= index < len(listed) and part.value.was_streamed:
                 done_text = part_text(fields(listed[index]))
                 self._compare(done_text, part.value.latest, location, where)
