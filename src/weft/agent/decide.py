@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from weft.agent.events import FailureCode, RunWaiting
 from weft.agent.lifecycle import ASKED, AWAITED, INTENDED, PARKED, PROPOSED
-from weft.agent.state import Call, RunState, Turn, TurnState
+from weft.agent.state import Call, RunState, RunTurn, TurnState
 from weft.parts import FinishReason
 
 
@@ -175,7 +175,7 @@ def _next_turn(state: RunState) -> Action:
     return StartTurn(turn.number + 1, 1, turn.number + 1 == limits.turns)
 
 
-def _next_attempt(state: RunState, turn: Turn) -> Action:
+def _next_attempt(state: RunState, turn: RunTurn) -> Action:
     limits = state.definition.limits
     if state.definition.on_interrupt == "fail":
         return FailRun("interrupted", f"turn {turn.number} was interrupted: {turn.why}")
