@@ -144,6 +144,7 @@ def test_tools_are_listed_and_called(transport: str) -> None:
     on(transport, test)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", BOTH)
 def test_errors_of_tools_are_answers(transport: str) -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
@@ -222,6 +223,7 @@ def test_the_environment_is_what_is_listed_and_nothing_else() -> None:
     on("stdio", test, env={"TOKEN": "secret"})
 
 
+@pytest.mark.long
 def test_headers_reach_the_server_and_secrets_are_not_shown() -> None:
     config = McpServerConfig(name="a", url="http://x", headers={"a": "secret"}, env={"b": "secret"})
     assert "secret" not in repr(config)
@@ -326,6 +328,7 @@ def test_all_calls_in_progress_become_ambiguous_and_the_next_one_finds_a_new_pro
     on("stdio", test)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", HTTP)
 def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> None:
     async def test() -> None:
@@ -364,6 +367,7 @@ def test_a_call_that_is_late_is_ambiguous_and_does_not_disturb_others(transport:
     on(transport, test)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", BOTH)
 def test_cancellation_passes_through(transport: str) -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
@@ -378,6 +382,7 @@ def test_cancellation_passes_through(transport: str) -> None:
     on(transport, test)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", BOTH)
 def test_calls_in_progress_become_ambiguous_when_the_server_is_closed(transport: str) -> None:
     async def test() -> None:
@@ -404,6 +409,7 @@ def test_a_call_before_the_start_is_not_sent() -> None:
     asyncio.run(test())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "why"),
     [
@@ -463,11 +469,13 @@ def test_an_error_of_the_protocol_is_an_answer() -> None:
     assert outcome_of("error") == failed("error -32042: out of order")
 
 
+@pytest.mark.long
 def test_a_message_without_end_costs_the_connection_and_not_the_memory() -> None:
     why = f"the server sent a message of more than {MAX_MESSAGE} bytes"
     assert outcome_of("flooding") == Ambiguous(why)
 
 
+@pytest.mark.long
 def test_a_server_that_closes_its_output_is_lost() -> None:
     assert outcome_of("closing-output") == Ambiguous("the server closed its output")
 
@@ -480,6 +488,7 @@ def test_a_list_without_end_is_cut() -> None:
     assert asyncio.run(test()) == 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_large_result_arrives_and_a_huge_one_is_ambiguous(transport: str) -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
@@ -558,6 +567,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         """Tests are quiet."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "outcome"),
     [
@@ -591,6 +601,7 @@ def test_what_the_server_did_not_answer_itself_is_ambiguous(
     assert isinstance(found, Ambiguous) if outcome is None else found == outcome
 
 
+@pytest.mark.long
 def test_a_session_that_the_server_forgot_is_opened_again_before_the_call() -> None:
     async def test(url: str) -> AnyOutcome:
         async with McpClient(McpServerConfig(name="test", url=url)) as server:
@@ -602,6 +613,7 @@ def test_a_session_that_the_server_forgot_is_opened_again_before_the_call() -> N
         assert asyncio.run(test(f"{url}?bad-gateway")) == Ambiguous("HTTP status 502")
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_list_its_tools_in_time_gets_no_call() -> None:
     async def test() -> AnyOutcome:
         async with McpClient(misbehaving("slow-list", timeout=0.5)) as server:
@@ -636,6 +648,7 @@ def test_a_server_and_its_children_are_gone_when_it_is_closed(
     assert not children()
 
 
+@pytest.mark.long
 def test_a_server_that_ignores_every_word_is_killed() -> None:
     why = asyncio.run(unavailable(misbehaving("stubborn", connect_timeout=0.5)))
     assert "no connection within 0.5 s" in why
