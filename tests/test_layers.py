@@ -47,6 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.requests",
         "weft.dialects.requests.codec",
         "weft.dialects.json_string",
+        "weft.dialects.raw_json",
         "weft.dialects.frames",
         "weft.dialects.base",
         "weft.dialects.requests.fields",

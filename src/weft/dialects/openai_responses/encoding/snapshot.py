@@ -7,6 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.requests import schema
+from weft.dialects.raw_json import decode_or_default
 from weft.parts import Json
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
@@ -126,7 +127,7 @@ def new_response(
 
 def _conversation(extra: Json) -> ResponseConversation | UnsetType:
     """Returns the conversation that the request named, by id or as an object."""
-    conversation = wire.decode_or_default(extra, _ConversationField).conversation
+    conversation = decode_or_default(extra, _ConversationField).conversation
     if isinstance(conversation, str):
         return ResponseConversation(conversation)
     return conversation or UNSET
