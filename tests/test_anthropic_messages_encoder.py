@@ -14,7 +14,7 @@ from jiter import from_json
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
-from tests.serving import serving
+from tests.serving import anthropic_client, serving
 from tests.strategies import ANY_PART, SOUP, examples
 from tests.test_anthropic_messages_decoder import CAPTURES, RECORDED
 from weft import (
@@ -919,7 +919,7 @@ def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[anthropic
     """A client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind) as url,
-        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
+        anthropic_client(url) as client,
     ):
         yield client
 

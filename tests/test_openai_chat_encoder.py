@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
-from tests.serving import serving
+from tests.serving import openai_client, serving
 from tests.strategies import OBJECTS, SOUP, cuts, examples, spelled
 from weft import (
     Context,
@@ -997,7 +997,7 @@ def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.Op
     """Returns a client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
     ):
         yield client
 

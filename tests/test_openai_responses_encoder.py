@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.responses import Event, events, item_ids, of_type
-from tests.serving import serving
+from tests.serving import openai_client, serving
 from tests.strategies import LEGAL, OBJECTS, QUICK, SOUP, THOROUGH, cuts, examples
 from weft import (
     Context,
@@ -1074,7 +1074,7 @@ def served(
     """A client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind, status) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
     ):
         yield client
 
