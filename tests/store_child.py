@@ -4,14 +4,20 @@ python -m tests.store_child endure URL SERVER     until killed
 python -m tests.store_child contest URL SERVER    once, after a line on stdin
 python -m tests.store_child open URL SERVER       once, after a line on stdin
 python -m tests.store_child serve URL SERVER      until killed: with a lease, and one response
+python -m tests.store_child turns URL SERVER      until killed: responses that a run tells of
+python -m tests.store_child hold URL SERVER       claims a run; appends to it after a line on stdin
 """
 
 import asyncio
 import sys
 from itertools import count
 
+import msgspec
+
 from tests.stores import SWIFT, ending, entry, log
 from weft.store.base import Store
+from weft.store.queries import Queries
+from weft.store.records import NewEvent, RunAppend
 from weft.store.urls import store_from_url
 
 
@@ -54,7 +60,51 @@ async def serve(store: Store, server: str) -> None:
     sys.stdin.readline()
 
 
-VERBS = {"endure": endure, "contest": contest, "serve": serve}
+RUN = "run_1"
+
+
+async def turns(store: Store, server: str) -> None:
+    """Ends responses and tells of each in the log of the run; every third time it is the row of a
+    tool that commits with its receipt."""
+    claim = await store.claim_run(RUN, 0.0)
+    seq = claim.seq
+    for number in count():
+        id = f"{server}_{number:06}"
+
+        def effect(id: str = id) -> Queries[list[NewEvent]]:
+            yield (
+                "INSERT INTO conversation (id, owner, created, metadata) VALUES (?, ?, ?, ?)",
+                (id, "", 0.0, b""),
+            )
+            return [("effect", id.encode())]
+
+        append = RunAppend(run=RUN, at=seq, status="running", epoch=claim.epoch)
+        if number % 3 == 2:
+            written = await store.transact(append, effect)
+        else:
+            await store.begin(entry(id, server=server), log(1))
+            turn = msgspec.structs.replace(append, events=[("turn", id.encode())])
+            answer = await store.finish_and_append(id, ending(log(1)), turn)
+            assert answer is not None
+            written = answer
+        assert written.outcome == "written"
+        seq = written.seq
+        say("written", seq)
+
+
+async def hold(store: Store, server: str) -> None:
+    """The lease has expired at once, but that of a frozen process would have, too."""
+    claim = await store.claim_run(RUN, 0.0)
+    say(claim.outcome, claim.epoch)
+    sys.stdin.readline()
+    late = RunAppend(
+        run=RUN, at=claim.seq, events=[("late", b"")], status="late", epoch=claim.epoch
+    )
+    written = await store.append_run(late)
+    say(written.outcome, await store.renew_run(RUN, claim.epoch, 60.0))
+
+
+VERBS = {"endure": endure, "contest": contest, "serve": serve, "turns": turns, "hold": hold}
 
 
 async def main(verb: str, url: str, server: str) -> None:

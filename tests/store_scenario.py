@@ -5,11 +5,11 @@ from contextlib import suppress
 
 from tests.stores import audit, ending, entry, log
 from weft.store.base import Store, StoreError
-from weft.store.records import Conversation, Item
+from weft.store.records import Conversation, Item, NewRun, RunAppend
 
 Named = Iterable[tuple[str, Awaitable[object]]]
 ITEMS = [Item("item_1", b"{}"), Item("item_2", b"{}")]
-ALL = 8
+ALL = 13
 """Facts that `seen` can tell."""
 
 
@@ -18,7 +18,7 @@ async def scenario(store: Store, acknowledged: set[str]) -> None:
     step fails; the next begins all the same."""
     await store.open()
     try:
-        for line in (conversation, first, second):
+        for line in (conversation, first, second, run):
             with suppress(StoreError):
                 for name, act in line(store):
                     await act
@@ -48,12 +48,25 @@ def second(store: Store) -> Named:
     yield "finish b", store.finish("resp_b", ending(log(1), status="failed"))
 
 
+def run(store: Store) -> Named:
+    new = NewRun(id="run_1", agent="helper", status="running", events=[("created", b"")])
+    yield "create run", store.create_run(new)
+    yield "claim run", store.claim_run("run_1", 3600.0)
+    yield "begin c", store.begin(entry("resp_c"), log(2))
+    turn = RunAppend(run="run_1", at=1, events=[("turn", b"resp_c")], status="running", epoch=1)
+    yield "finish c", store.finish_and_append("resp_c", ending(log(2)), turn)
+    yield "release run", store.release_run("run_1", 1, 2, "waiting", None)
+
+
 async def seen(store: Store) -> set[str]:
     """What of the scenario is in the database; nothing of it is there by half."""
     found = await audit(store)
     a, b = found.get("resp_a"), found.get("resp_b")
     created = await store.conversation("", "conv_1") is not None
     ended = a is not None and a.status == "completed"
+    c, worked = found.get("resp_c"), await store.run("run_1")
+    told = [event.body for event in await store.run_events("run_1", kinds=["turn"])]
+    assert told == ([b"resp_c"] if c is not None and c.ended is not None else [])
     assert (await store.items("conv_1")).items == (ITEMS if created and ended else [])
     facts = {
         "create": created,
@@ -64,6 +77,11 @@ async def seen(store: Store) -> set[str]:
         "begin b": b is not None,
         "adopt b": b is not None and b.server == "one",
         "finish b": b is not None and b.status == "failed",
+        "create run": worked is not None,
+        "claim run": worked is not None and worked.epoch == 1,
+        "begin c": c is not None,
+        "finish c": told == [b"resp_c"],
+        "release run": worked is not None and worked.status == "waiting",
     }
     assert len(facts) == ALL
     return {fact for fact, true in facts.items() if true}

@@ -33,6 +33,7 @@ PUBLIC = {
         "ResponseMetadata Source TextDelta TextEnd TextStart ToolApprovalRequest ToolCall "
         "ToolParamsDelta ToolParamsEnd ToolParamsStart ToolResult Usage"
     ),
+    "agent": "Done NotDone ToolContext tool",
     "errors": (
         "ArgumentTypeError ArgumentValueError BadRequest ClientError InternalError Refused "
         "TooLarge UnknownDialect Unreadable UpstreamError WeftError"

@@ -18,7 +18,13 @@ from weft.store.urls import store_from_url
 
 SOURCE = Path(base.__file__).parent
 
-RELEASED = ["ecf132674cf6d6a5", "f8b73c334e919f98", "d1cae768b0f7ab1b", "e2535099042eb01f"]
+RELEASED = [
+    "ecf132674cf6d6a5",
+    "f8b73c334e919f98",
+    "d1cae768b0f7ab1b",
+    "e2535099042eb01f",
+    "1cbac5c096816a07",
+]
 """The digest of each migration as it was released. To change a table, add a migration."""
 
 

@@ -9,6 +9,8 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 
 if _typing.TYPE_CHECKING:
+    from weft.agent.tool_spec import Done, NotDone
+    from weft.agent.tools import ToolContext, tool
     from weft.assembler import ReasoningItem, Response, TextItem
     from weft.captures import Decoded, convert, decode_all, detect
     from weft.check import check
@@ -113,6 +115,7 @@ __all__ = [
     "DecodedStream",
     "Decoder",
     "DialectName",
+    "Done",
     "EncodedStream",
     "Encoder",
     "ErrorPart",
@@ -131,6 +134,7 @@ __all__ = [
     "Markup",
     "Message",
     "MessagesQuirks",
+    "NotDone",
     "Opaque",
     "OpaqueContent",
     "OutputFormat",
@@ -160,6 +164,7 @@ __all__ = [
     "ToolApprovalRequest",
     "ToolCall",
     "ToolChoice",
+    "ToolContext",
     "ToolParamsDelta",
     "ToolParamsEnd",
     "ToolParamsStart",
@@ -182,9 +187,12 @@ __all__ = [
     "detect",
     "encode",
     "encode_body",
+    "tool",
 ]
 
 _HOMES = {
+    "weft.agent.tool_spec": "Done NotDone",
+    "weft.agent.tools": "ToolContext tool",
     "weft.assembler": "ReasoningItem Response TextItem",
     "weft.captures": "Decoded convert decode_all detect",
     "weft.check": "check",

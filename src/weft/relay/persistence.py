@@ -8,10 +8,10 @@ sent.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -104,6 +104,10 @@ def last_snapshot(events: Iterable[Event]) -> bytes | None:
     return None if found is None else bytes(found)
 
 
+FinishResponse: TypeAlias = Callable[[str, Ending, Response], Awaitable[bool]]
+"""Ends a response in the store, as `Store.finish` does."""
+
+
 class Persistence:
     """What one process stores."""
 
@@ -126,8 +130,15 @@ class ResponseWriter:
     """Writes one response to the store: `begin`, `append`, `finish`; or `begin`, `finish_body`."""
 
     def __init__(
-        self, persistence: Persistence, incoming: IncomingRequest, policy: StorePolicy
+        self,
+        persistence: Persistence,
+        incoming: IncomingRequest,
+        policy: StorePolicy,
+        finish: FinishResponse | None = None,
     ) -> None:
+        """`finish` ends the response in the store, if something else has to be committed with its
+        end."""
+        self._finish = finish
         self._persistence = persistence
         self._incoming = incoming
         self._policy = policy
@@ -264,17 +275,22 @@ class ResponseWriter:
         entry, log = self._require_begun()
         store = self._persistence.store
 
-        def ended(rest: Block | None) -> Ending:
+        def ended(rest: Block | None) -> tuple[Ending, Response]:
             extent = (log.digest, log.events, log.size)
             response = record()
-            return _ending(entry, outcome(response), response, extent, rest)
+            return _ending(entry, outcome(response), response, extent, rest), response
 
         try:
             # Large fields first, ending last, in one transaction with the rest of the log: readers
             # see a response either running or whole.
             rest = await log.close(last)
-            ending = await offload(ended, rest) if log.size > LARGE else ended(rest)
-            if not await store.finish(log.id, ending) and await store.entry(log.id) is not None:
+            large = log.size > LARGE
+            ending, response = await offload(ended, rest) if large else ended(rest)
+            if self._finish is None:
+                is_ours = await store.finish(log.id, ending)
+            else:
+                is_ours = await self._finish(log.id, ending, response)
+            if not is_ours and await store.entry(log.id) is not None:
                 # It was not deleted: the client must not get an end that the store does not have.
                 raise StoreError("another server has taken over the response", "fenced")
         except StoreError:

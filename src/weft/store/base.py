@@ -10,15 +10,18 @@
 5. Only the server that its entry names can write to a running response: blocks, endings and changes
    of any other are refused.
 6. No call blocks the event loop, and the queue of writes is bounded.
+7. The events of a run have consecutive numbers, and each was appended by a writer that had read all
+   before it. Only the holder of the lease, by its latest epoch, writes as the run's owner.
 
 Every string may hold any characters; the store never builds SQL from one. A caller that is
 cancelled while it waits for a write does not undo it.
 """
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import ClientError, InternalError
+from weft.store.queries import Queries
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -27,12 +30,21 @@ from weft.store.records import (
     Entry,
     Extent,
     Item,
+    NewEvent,
+    NewRun,
     Page,
     Pruned,
+    RunAppend,
+    RunClaim,
+    RunEvent,
+    RunPage,
+    RunRow,
+    RunWrite,
     Status,
 )
 
 BLOCKS_AT_A_TIME = 256
+EVENTS_AT_A_TIME = 256
 ENTRIES_AT_A_TIME = 100
 CHAIN_LENGTH = 1000
 ID_LENGTH = 512
@@ -40,6 +52,9 @@ ID_LENGTH = 512
 
 REASONING_SIZE = 1024 * 1024
 """Bytes of the reasoning of one call; more is refused with a ClientError."""
+
+EVENT_SIZE = 1024 * 1024
+"""Bytes of the body of one event of a run; more is refused with a ClientError."""
 
 Kind = Literal["busy", "full", "lost", "broken", "unknown", "torn", "fenced", "newer", "closed"]
 """Why the store failed:
@@ -74,6 +89,16 @@ class NotFound(ClientError):
 
 class UnknownStore(ClientError):
     """The URL is not that of a supported database."""
+
+
+def check_ids(*ids: str) -> None:
+    """Raises ClientError for an id that is too long for an index of PostgreSQL."""
+    if any(len(id) > ID_LENGTH for id in ids):
+        raise ClientError(f"an id of more than {ID_LENGTH} characters")
+
+
+Effects: TypeAlias = Callable[[], Queries[Sequence[NewEvent]]]
+"""Makes a generator of statements, which returns the events that tell of them: see `transact`."""
 
 
 class Store(Protocol):
@@ -206,9 +231,120 @@ class Store(Protocol):
     async def prune(
         self, before: float, logs_before: float, reasoning_before: float = 0.0
     ) -> Pruned:
-        """Removes what is older than these times: entries that ended, logs of entries that ended,
-        and the reasoning of calls.
+        """Removes what is older than these times: entries and runs that ended, logs of entries that
+        ended, and the reasoning of calls.
         """
+        ...
+
+    # Runs
+
+    async def create_run(self, new: NewRun) -> str:
+        """Stores a run with its first events, and returns its id.
+
+        If this owner has used the idempotency key before, changes nothing and returns the id of
+        the run that has it: the caller compares. Raises AlreadyExists if the id exists, and
+        ClientError for an event that is too large.
+        """
+        ...
+
+    async def append_run(self, append: RunAppend) -> RunWrite:
+        """Appends events to a run, all or none, and sets its status and when it is due.
+
+        With an epoch, only if this server holds the lease with this epoch; without, anybody may
+        write at any time. In both cases only if `at` is the last event. Raises ClientError for an
+        event that is too large.
+        """
+        ...
+
+    async def finish_and_append(
+        self, id: str, ending: Ending, append: RunAppend
+    ) -> RunWrite | None:
+        """Ends a response and appends to a run in one transaction: both, or neither.
+
+        Returns None where `finish` returns False, otherwise what became of the append: the response
+        has ended if it is `written`. Raises what `finish` and `append_run` raise.
+        """
+        ...
+
+    async def transact(self, append: RunAppend, make: Effects) -> RunWrite:
+        """Runs statements of the caller and appends to a run in one transaction: both, or neither.
+
+        `make` returns a generator that yields statements with `?` for each parameter, receives
+        their rows, and returns events, which follow those of `append`. The run is locked and the
+        append checked first: if it is refused, `make` is not called. If the generator raises,
+        or the database refuses a statement, everything it did is undone; what it raised is raised
+        here, or StoreError.
+
+        The statements may only select, insert, update and delete, and no constraint may be deferred
+        to the commit, which others share. All writes wait for them: they must be quick. `make` is
+        called again if the transaction must be repeated, as after a lost connection: what it does
+        beside the statements may happen more than once.
+        """
+        ...
+
+    async def claim_run(self, id: str, lease: float) -> RunClaim:
+        """Claims a run for `lease` seconds, by the clock of the database, if nobody has a lease or
+        it has expired. A live lease of this server itself is `held`, too.
+
+        The time counts from some moment during this call: the caller counts from before it.
+        """
+        ...
+
+    async def renew_run(self, id: str, epoch: int, lease: float) -> bool:
+        """Extends a lease to `lease` seconds from now. Returns False if it was lost or released. An
+        expired lease can be renewed if nobody has claimed the run since."""
+        ...
+
+    async def release_run(
+        self, id: str, epoch: int, at: int, status: str, due: float | None
+    ) -> bool:
+        """Ends a lease, and sets the status and when the run is due, in seconds from now.
+
+        Returns False if the lease was lost, or if `at` is no longer the last event: read on, and
+        decide again.
+        """
+        ...
+
+    async def due_runs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
+        """The runs that somebody must look at, those that wait longest first: those that are due
+        and have no lease, and those whose lease has expired, due or not."""
+        ...
+
+    async def next_due(self) -> float | None:
+        """Seconds until `due_runs` returns something, if nothing is written until then; 0 if it
+        does now. None: never."""
+        ...
+
+    async def run(self, id: str) -> RunRow | None: ...
+
+    async def owned_run(self, owner: str, id: str) -> RunRow | None:
+        """As `run`; None for the run of another owner."""
+        ...
+
+    async def runs(
+        self,
+        owner: str,
+        status: str | None = None,
+        agent: str | None = None,
+        after: str | None = None,
+        limit: int = 20,
+        descending: bool = True,
+    ) -> RunPage:
+        """Runs by creation time, following the run `after`. Raises NotFound if that is gone."""
+        ...
+
+    async def run_events(
+        self,
+        id: str,
+        after: int = 0,
+        limit: int = EVENTS_AT_A_TIME,
+        kinds: Sequence[str] | None = None,
+    ) -> list[RunEvent]:
+        """The events numbered above `after`, in order; of these kinds, at most 32, if given."""
+        ...
+
+    async def delete_run(self, owner: str, id: str) -> bool:
+        """Removes a run that has ended, and its events. Returns whether there was one."""
         ...
 
     # Reasoning

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from weft.store.base import AlreadyExists, NotFound
+from weft.store.base import AlreadyExists, NotFound, check_ids
 from weft.store.queries import (
     MAX_NUMBER,
     Queries,
     Value,
-    check_ids,
     clamp,
     first_value,
     values_of,

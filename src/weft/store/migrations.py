@@ -126,6 +126,38 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # How often somebody set out to end what a dead process left.
         "ALTER TABLE response ADD COLUMN recoveries BIGINT NOT NULL DEFAULT 0",
     ),
+    (
+        """CREATE TABLE run (
+            id TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            status TEXT NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            updated DOUBLE PRECISION NOT NULL,
+            ended DOUBLE PRECISION,
+            seq BIGINT NOT NULL,
+            epoch BIGINT NOT NULL,
+            holder TEXT NOT NULL,
+            until DOUBLE PRECISION NOT NULL,
+            due DOUBLE PRECISION,
+            parent TEXT,
+            key TEXT
+        )""",
+        "CREATE INDEX run_newest ON run (owner, created, id)",
+        "CREATE UNIQUE INDEX run_key ON run (owner, key) WHERE key IS NOT NULL",
+        # When somebody must look at a run: when its lease expires, or if it has none, when due.
+        "CREATE INDEX run_wake ON run ((CASE WHEN until > 0 THEN until ELSE due END))",
+        "CREATE INDEX run_ended ON run (ended) WHERE ended IS NOT NULL",
+        """CREATE TABLE run_event (
+            run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+            seq BIGINT NOT NULL,
+            kind TEXT NOT NULL,
+            at DOUBLE PRECISION NOT NULL,
+            epoch BIGINT NOT NULL,
+            body BYTES NOT NULL,
+            PRIMARY KEY (run, seq)
+        )""",
+    ),
 )
 
 _CREATE = """CREATE TABLE IF NOT EXISTS migration

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,13 +18,15 @@ from weft.store.base import (
     REASONING_SIZE,
     AlreadyExists,
     StoreError,
+    check_ids,
 )
 from weft.store.conversations import LOCK_CONVERSATION, append_items
 from weft.store.queries import (
+    CLOCK,
     MAX_NUMBER,
     Queries,
     Row,
-    check_ids,
+    Value,
     clamp,
     value_of,
     values_of,
@@ -34,8 +37,11 @@ from weft.store.records import (
     Ending,
     Entry,
     Extent,
+    RunAppend,
+    RunWrite,
     Status,
 )
+from weft.store.runs import LOCK_RUN, append_run
 
 # Responses
 
@@ -112,6 +118,9 @@ END_RESPONSE = """UPDATE response SET status = ?, ended = ?, digest = ?, events 
 PIECED_FIELDS = ("body", "record")
 """The fields that may be stored in pieces."""
 
+Pieces: TypeAlias = Mapping[str, int] | None
+"""The number of pieces of each field that was stored in advance, if they were."""
+
 PIECE = """INSERT INTO piece (response, field, number, data) VALUES (?, ?, ?, ?)
     ON CONFLICT (response, field, number) DO UPDATE SET data = excluded.data"""
 PIECES = "SELECT data FROM piece WHERE response = ? AND field = ? ORDER BY number"
@@ -124,14 +133,33 @@ def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Q
         yield PIECE, (id, field, number, data)
 
 
-def finish(
-    id: str, ending: Ending, server: str, pieces: Mapping[str, int] | None = None
-) -> Queries[bool]:
-    """`pieces`: the number of pieces of each field that was stored in advance."""
+def finish(id: str, ending: Ending, server: str, pieces: Pieces) -> Queries[bool]:
+    running = yield from _check_ending(id, ending, server)
+    if running:
+        yield from _end(id, ending, running[0][0], pieces)
+    return bool(running)
+
+
+def finish_and_append(
+    append: RunAppend, id: str, ending: Ending, server: str, pieces: Pieces
+) -> Queries[RunWrite | None]:
+    """Both conditions are checked, and their rows locked, before anything of either is written."""
+    running = yield from _check_ending(id, ending, server)
+    if not running:
+        return None
+    written = yield from append_run(append, server)
+    if written.outcome == "written":
+        yield from _end(id, ending, running[0][0], pieces)
+    return written
+
+
+def _check_ending(id: str, ending: Ending, server: str) -> Queries[Sequence[Row]]:
+    """Returns the conversation of the response as a row, or no row if this server cannot end it.
+    Raises StoreError (`torn`)."""
     check_ids(*(item.id for item in ending.items))
     running = yield RUNNING_HERE, (id, server)
     if not running:
-        return False
+        return running
     logged = yield from extent(id)
     events, size, rest = logged.events, logged.size, ending.rest
     if rest is not None:
@@ -142,23 +170,25 @@ def finish(
             f"but the ending has {ending.events} and {ending.size}",
             "torn",
         )
+    return running
+
+
+def _end(id: str, ending: Ending, conversation: Value, pieces: Pieces) -> Queries[None]:
     yield (
         END_RESPONSE,
         (ending.status, ending.ended, ending.digest, ending.events, ending.size, id),
     )
-    if rest is not None:
+    if (rest := ending.rest) is not None:
         yield INSERT_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
     yield INSERT_ANSWER, (id, ending.body, ending.record, pieces is not None)
     for field, count in (pieces or {}).items():  # an earlier attempt may have left more
         yield DROP_PIECES, (id, field, count)
-    conversation = running[0][0]
     if (
         isinstance(conversation, str)
         and ending.items
         and (yield LOCK_CONVERSATION, (conversation,))
     ):
         yield from append_items(conversation, ending.items)
-    return True
 
 
 def is_running(id: str) -> Queries[bool]:
@@ -350,10 +380,6 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """Whether it had expired when it was read."""
 
 
-CLOCK = "((julianday('now') - 2440587.5) * 86400.0)"
-"""The clock of the database in seconds since 1970, for SQLite: that of the machine. PostgreSQL
-replaces the expression by its own."""
-
 TAKE_LEASE = "INSERT INTO server (name, host, pid, until) VALUES (?, ?, ?, " + CLOCK + " + ?)"
 RENEW_LEASE = "UPDATE server SET until = " + CLOCK + " + ? WHERE name = ? RETURNING name"
 RELEASE_LEASE = "DELETE FROM server WHERE name = ?"
@@ -420,6 +446,7 @@ LOCKS: Mapping[str, str] = {
     RUNNING_HERE: " FOR UPDATE",  # waits for writers of its blocks, and keeps others out
     RUNNING_ON: " FOR UPDATE",  # the same: no block of the old server follows the takeover
     LOCK_CONVERSATION: " FOR UPDATE",  # one transaction at a time assigns positions
+    LOCK_RUN: " FOR UPDATE",  # one transaction at a time assigns sequence numbers
 }
 """What a database with concurrent writers appends to a statement."""
 

@@ -16,7 +16,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from re import sub
@@ -29,8 +29,8 @@ from weft.scrub import Secret
 from weft.store.base import Kind, StoreError
 from weft.store.escaping import escape, escape_parameters, unescape_rows
 from weft.store.migrations import POSTGRES, migrate
-from weft.store.operations import CLOCK, LOCKS, dropped
-from weft.store.queries import Queries, Row
+from weft.store.operations import LOCKS, dropped
+from weft.store.queries import CLOCK, Queries, Row, StatementFailed, Value, Verbatim
 from weft.store.writer import Batch, LogBlock, OperationRejected
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ class Postgres:
 # On a connection
 
 
-@cache
+@lru_cache(1024)  # more than there are here; those of tools may be many
 def numbered(statement: str) -> str:
     """A statement in the form of PostgreSQL: numbered parameters, its clock, and row locks."""
     numbers = count(1)
@@ -246,16 +246,31 @@ async def run_queries(connection: AsyncpgConnection, queries: Queries[T]) -> T:
     try:
         query = next(queries)
         while True:
-            found = await connection.fetch(numbered(query[0]), *escape_parameters(query[1]))
-            query = queries.send(unescape_rows(found))
+            try:
+                found = await _fetch(connection, *query)
+            except FAULTS as error:
+                query = queries.throw(StatementFailed(_fault(error), error))
+            else:
+                query = queries.send(found)
     except StopIteration as end:
         result: T = end.value
         return result
+    except StatementFailed as failed:
+        raise failed.cause from None
+
+
+async def _fetch(
+    connection: AsyncpgConnection, statement: str, parameters: tuple[Value, ...]
+) -> Sequence[Row]:
+    if isinstance(statement, Verbatim):
+        return [tuple(row) for row in await connection.fetch(numbered(statement), *parameters)]
+    found = await connection.fetch(numbered(statement), *escape_parameters(parameters))
+    return unescape_rows(found)
 
 
 async def _write_batch(connection: AsyncpgConnection, batch: Batch, server: str) -> set[str]:
     missing = await _append(connection, batch.blocks, server) if batch.blocks else set()
-    for operation in batch.operations:
+    for operation in batch.in_lock_order():
         try:
             await run_queries(connection, operation.queries())
         except FAULTS as error:

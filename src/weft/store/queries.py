@@ -7,8 +7,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from weft.errors import ClientError
-from weft.store.base import ID_LENGTH
+from weft.errors import InternalError
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -28,6 +27,28 @@ MAX_NUMBER = 2**62
 MAX_ROWS = 10_000
 """The most rows that one query returns."""
 
+CLOCK = "((julianday('now') - 2440587.5) * 86400.0)"
+"""The clock of the database in seconds since 1970, for SQLite: that of the machine. PostgreSQL
+replaces the expression by its own."""
+
+
+class Verbatim(str):
+    """A statement on tables that are not ours: the text in its parameters and rows is not escaped,
+    because others read and write these tables without our escapes."""
+
+    __slots__ = ()
+
+
+class StatementFailed(Exception):
+    """The database refused a statement. Thrown into the operation where it yielded the statement,
+    so that it can return to a savepoint; one that does not catch it fails with `cause`."""
+
+    def __init__(self, error: InternalError, cause: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+        """What a caller may see: without parameters."""
+        self.cause = cause
+
 
 FLAGS = frozenset({"background", "stream", "visible", "cancelling", "pruned", "expired"})
 """SQLite returns them as 0 and 1."""
@@ -40,12 +61,6 @@ def value_of(kind: type[S], row: Row) -> S:
         for name, value in zip(kind.__struct_fields__, row, strict=True)
     }
     return msgspec.convert(named, kind)
-
-
-def check_ids(*ids: str) -> None:
-    """Raises ClientError for an id that is too long for an index of PostgreSQL."""
-    if any(len(id) > ID_LENGTH for id in ids):
-        raise ClientError(f"an id of more than {ID_LENGTH} characters")
 
 
 def clamp(limit: int) -> int:

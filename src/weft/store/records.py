@@ -1,7 +1,7 @@
 """What is stored, as values. Bodies, items and contexts are JSON that the store never reads."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -140,6 +140,7 @@ class Pruned(msgspec.Struct, frozen=True, gc=False):
     """Logs of entries that were kept."""
 
     reasoning: int = 0
+    runs: int = 0
 
 
 class CallReasoning(msgspec.Struct, frozen=True, gc=False):
@@ -156,3 +157,134 @@ class CallReasoning(msgspec.Struct, frozen=True, gc=False):
 
     created: float
     data: bytes
+
+
+# Runs. What a status, a kind or a body means is up to the agent runtime.
+
+NewEvent: TypeAlias = tuple[str, bytes]
+"""An event to be appended: its kind and its body."""
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to be stored with its first events."""
+
+    id: str
+    owner: str = ""
+    """The name of the API key of the request; empty without keys."""
+
+    agent: str
+    status: str
+    events: Sequence[NewEvent] = ()
+    due: float | None = None
+    """Seconds from now until somebody must look at it; None: nobody need."""
+
+    parent: str | None = None
+    """The run that started it."""
+
+    key: str | None = None
+    """The idempotency key: an owner creates one run under it."""
+
+
+class RunRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A run, as it is after its last event. All times are those of the database's clock."""
+
+    id: str
+    owner: str
+    agent: str
+    status: str
+    created: float
+    updated: float
+    """When the last event was appended, or the run was released."""
+
+    ended: float | None
+    seq: int
+    """The number of its last event; the first one has number 1."""
+
+    epoch: int
+    """How often it was claimed. A writer with an earlier epoch is refused."""
+
+    holder: str
+    """The server that has claimed it; empty if none has."""
+
+    until: float
+    """When the lease expires; 0 if there is none."""
+
+    due: float | None
+    """When somebody must look at it; None: nobody need."""
+
+    parent: str | None
+    key: str | None
+
+
+class RunEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event of a run."""
+
+    run: str
+    seq: int
+    kind: str
+    at: float
+    """By the clock of the database."""
+
+    epoch: int
+    """That of the lease it was written under; 0: written without one, from outside."""
+
+    body: bytes
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """Some runs, in the requested order."""
+
+    runs: list[RunRow]
+    more: bool
+    """Whether more runs follow."""
+
+
+class RunAppend(msgspec.Struct, frozen=True, kw_only=True):
+    """Events to be appended to a run, and what its row says afterwards."""
+
+    run: str
+    at: int
+    """The number of the last event that the writer has read: if it is no longer the last one,
+    nothing is appended."""
+
+    events: Sequence[NewEvent] = ()
+    status: str
+    due: float | None = None
+    """Seconds from now until somebody must look at the run; None: nobody need."""
+
+    ended: bool = False
+    """Whether the run has ended: it may be deleted, and is pruned with time."""
+
+    epoch: int | None = None
+    """That of the writer's lease. None: a write from outside, which needs no lease."""
+
+
+class RunWrite(msgspec.Struct, frozen=True, gc=False):
+    """What became of an append:
+
+    written   the events are committed, and `seq` is the number of the last one
+    moved     the last event is `seq`, not the one that the writer has read: read on, decide again
+    fenced    the lease was lost or released
+    missing   the run does not exist
+
+    Nothing was written unless it is `written`.
+    """
+
+    outcome: Literal["written", "moved", "fenced", "missing"]
+    seq: int = 0
+    at: float = 0.0
+    """The time of the events that were written."""
+
+
+class RunClaim(msgspec.Struct, frozen=True, gc=False):
+    """What became of a claim:
+
+    claimed   the lease is this server's, under a new `epoch`; `seq` is the last event
+    held      somebody has a lease, for another `wait` seconds
+    missing   the run does not exist
+    """
+
+    outcome: Literal["claimed", "held", "missing"]
+    epoch: int = 0
+    seq: int = 0
+    wait: float = 0.0

@@ -8,9 +8,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from weft.store import conversations, operations
-from weft.store.base import ENTRIES_AT_A_TIME, StoreError
+from weft.store import conversations, operations, runs
+from weft.store.base import ENTRIES_AT_A_TIME, EVENTS_AT_A_TIME, Effects, StoreError
 from weft.store.leases import Leases
+from weft.store.operations import Pieces
 from weft.store.queries import Queries
 from weft.store.records import (
     Block,
@@ -20,8 +21,16 @@ from weft.store.records import (
     Entry,
     Extent,
     Item,
+    NewEvent,
+    NewRun,
     Page,
     Pruned,
+    RunAppend,
+    RunClaim,
+    RunEvent,
+    RunPage,
+    RunRow,
+    RunWrite,
     Status,
 )
 from weft.store.writer import TRANSACTION_SIZE, Batch, WritePolicy, Writer
@@ -132,6 +141,23 @@ class SqlStore:
             raise StoreError("a block was dropped: the response is not ours", "fenced")
 
     async def finish(self, id: str, ending: Ending) -> bool:
+        return await self._finish(id, ending, operations.finish)
+
+    async def finish_and_append(
+        self, id: str, ending: Ending, append: RunAppend
+    ) -> RunWrite | None:
+        make = partial(operations.finish_and_append, append)
+        return await self._finish(id, ending, make, _event_size(append.events), append.run)
+
+    async def _finish(
+        self,
+        id: str,
+        ending: Ending,
+        make: Callable[[str, Ending, str, Pieces], Queries[T]],
+        beside: int = 0,
+        row: str = "",
+    ) -> T:
+        """`beside`: the bytes that are written beside the ending; `row`: as for the writer."""
         pieces = None
         if len(ending.body or b"") + len(ending.record or b"") > PIECE:
             pieces = {
@@ -139,14 +165,14 @@ class SqlStore:
                 "record": await self._store_ahead(id, "record", ending.record or b""),
             }
             ending = msgspec.structs.replace(ending, body=None, record=None)
-        size = len(ending.body or b"") + len(ending.record or b"")
+        size = len(ending.body or b"") + len(ending.record or b"") + beside
         size += sum(len(item.data) for item in ending.items)
         size += len(ending.rest.data) if ending.rest is not None else 0
         await self.wait_for_room(id)
-        make = partial(operations.finish, id, ending, self.server, pieces)
-        ended = await self._writer.submit(make, size, durable=True, after=id)
+        all_of_it = partial(make, id, ending, self.server, pieces)
+        result = await self._writer.submit(all_of_it, size, durable=True, after=id, row=row)
         self._writer.forget(id)
-        return ended
+        return result
 
     async def _store_ahead(self, id: str, field: str, value: bytes) -> int:
         """Stores a field of a response in pieces; returns their number."""
@@ -215,7 +241,8 @@ class SqlStore:
         entries = await self._in_batches(partial(operations.prune_entries, before))
         logs = await self._in_batches(partial(operations.prune_logs, logs_before))
         reasoning = await self._in_batches(partial(operations.prune_reasoning, reasoning_before))
-        return Pruned(entries, logs, reasoning)
+        ended_runs = await self._in_batches(partial(runs.prune_runs, before))
+        return Pruned(entries, logs, reasoning, ended_runs)
 
     async def _in_batches(self, some: Callable[[], Queries[int]]) -> int:
         """Runs it until nothing is left: in batches, so that others do not wait long."""
@@ -223,6 +250,76 @@ class SqlStore:
         while count := await self._writer.submit(some):
             total += count
         return total
+
+    # Runs. A claim and its renewals need no sync to disk: SQLite can lose them only together with
+    # every process that could hold the lease. All else was promised to somebody.
+
+    async def create_run(self, new: NewRun) -> str:
+        make = partial(runs.create_run, new)
+        size, row = _event_size(new.events), new.key or new.id
+        return await self._writer.submit(make, size, durable=True, row=row)
+
+    async def append_run(self, append: RunAppend) -> RunWrite:
+        make = partial(runs.append_run, append, self.server)
+        size = _event_size(append.events)
+        return await self._writer.submit(make, size, durable=True, row=append.run)
+
+    async def transact(self, append: RunAppend, make: Effects) -> RunWrite:
+        both = partial(runs.transact, append, make, self.server)
+        size = _event_size(append.events)
+        written = await self._writer.submit(both, size, durable=True, row=append.run)
+        if isinstance(written, runs.Undone):
+            raise written.error
+        return written
+
+    async def claim_run(self, id: str, lease: float) -> RunClaim:
+        return await self._writer.submit(partial(runs.claim_run, id, self.server, lease), row=id)
+
+    async def renew_run(self, id: str, epoch: int, lease: float) -> bool:
+        make = partial(runs.renew_run, id, epoch, self.server, lease)
+        return await self._writer.submit(make, row=id)
+
+    async def release_run(
+        self, id: str, epoch: int, at: int, status: str, due: float | None
+    ) -> bool:
+        make = partial(runs.release_run, id, epoch, self.server, at, status, due)
+        return await self._writer.submit(make, durable=True, row=id)
+
+    async def due_runs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
+        return await self._read(partial(runs.due_runs, limit))
+
+    async def next_due(self) -> float | None:
+        return await self._read(runs.next_due)
+
+    async def run(self, id: str) -> RunRow | None:
+        return await self._read(partial(runs.run, id))
+
+    async def owned_run(self, owner: str, id: str) -> RunRow | None:
+        return await self._read(partial(runs.owned_run, owner, id))
+
+    async def runs(
+        self,
+        owner: str,
+        status: str | None = None,
+        agent: str | None = None,
+        after: str | None = None,
+        limit: int = 20,
+        descending: bool = True,
+    ) -> RunPage:
+        make = partial(runs.runs, owner, status, agent, after, limit, descending)
+        return await self._read(make)
+
+    async def run_events(
+        self,
+        id: str,
+        after: int = 0,
+        limit: int = EVENTS_AT_A_TIME,
+        kinds: Sequence[str] | None = None,
+    ) -> list[RunEvent]:
+        return await self._read(partial(runs.run_events, id, after, limit, kinds))
+
+    async def delete_run(self, owner: str, id: str) -> bool:
+        return await self._writer.submit(partial(runs.delete_run, owner, id), row=id)
 
     # Reasoning
 
@@ -304,3 +401,7 @@ class SqlStore:
 
     async def delete_item(self, id: str, item_id: str) -> bool:
         return await self._writer.submit(partial(conversations.delete_item, id, item_id))
+
+
+def _event_size(events: Sequence[NewEvent]) -> int:
+    return sum(len(body) for _, body in events)

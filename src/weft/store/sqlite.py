@@ -3,8 +3,8 @@
 1. WAL: readers do not wait for the writer, nor the writer for them, nor either of them for a
    checkpoint. Several processes may share the file; their writers take turns (BEGIN IMMEDIATE,
    with a timeout).
-2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response also
-   survives a power failure (`FULL`).
+2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response
+   or writes events of a run also survives a power failure (`FULL`).
 3. After any error other than a lock, the connection is replaced: what it has cached of the file may
    be wrong.
 
@@ -29,7 +29,7 @@ from weft.store.checkpoints import Checkpoints
 from weft.store.escaping import escape, escape_parameters, unescape_rows
 from weft.store.migrations import SQLITE, migrate
 from weft.store.operations import dropped
-from weft.store.queries import Queries, Value
+from weft.store.queries import Queries, Row, StatementFailed, Value, Verbatim
 from weft.store.writer import Batch, LogBlock, OperationRejected
 
 T = TypeVar("T")
@@ -54,6 +54,14 @@ AT_FAULT = (
     OverflowError,  # an integer over 64 bits
 )
 """Errors that an operation causes itself: another attempt ends the same way."""
+
+FAULTS = (
+    sqlite3.Error,
+    sqlite3.Warning,  # two statements in one string, in Python 3.11
+    OverflowError,
+    UnicodeError,  # half a surrogate pair
+)
+"""How a statement fails."""
 
 PAGES = 8 * 4096
 """Bytes of the pages that an operation changes beside its own, roughly."""
@@ -276,11 +284,25 @@ def run_queries(connection: sqlite3.Connection, queries: Queries[T]) -> T:
     try:
         query = next(queries)
         while True:
-            found = connection.execute(query[0], escape_parameters(query[1])).fetchall()
-            query = queries.send(unescape_rows(found))
+            try:
+                found = _execute(connection, *query)
+            except FAULTS as error:
+                query = queries.throw(StatementFailed(_fault(error), error))
+            else:
+                query = queries.send(found)
     except StopIteration as end:
         result: T = end.value
         return result
+    except StatementFailed as failed:
+        raise failed.cause from None
+
+
+def _execute(
+    connection: sqlite3.Connection, statement: str, parameters: tuple[Value, ...]
+) -> Sequence[Row]:
+    if isinstance(statement, Verbatim):
+        return connection.execute(statement, parameters).fetchall()
+    return unescape_rows(connection.execute(statement, escape_parameters(parameters)).fetchall())
 
 
 @contextmanager

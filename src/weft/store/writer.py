@@ -98,6 +98,7 @@ class Operation(Generic[Result]):
         "durable",
         "last",
         "phase",
+        "row",
         "size",
     )
 
@@ -109,6 +110,7 @@ class Operation(Generic[Result]):
         durable: bool,
         after: str,
         last: bool,
+        row: str = "",
     ) -> None:
         self._make = make
         self._future = future
@@ -118,6 +120,7 @@ class Operation(Generic[Result]):
         self.durable = durable
         self.after = after
         self.last = last
+        self.row = row
         self.phase = OperationPhase.WAITING
 
     def queries(self) -> Queries[None]:
@@ -162,6 +165,11 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.blocks or self.operations)
+
+    def in_lock_order(self) -> list[Operation[object]]:
+        """The operations, those that lock a row by its id: two transactions that lock the same rows
+        then wait for one another, but never both at once."""
+        return sorted(self.operations, key=lambda one: (one.last, one.row))
 
 
 Write: TypeAlias = Callable[[Batch, bool], Awaitable[set[str]]]
@@ -314,15 +322,17 @@ class Writer:
         durable: bool = False,
         after: str = "",
         last: bool = False,
+        row: str = "",
     ) -> T:
         """Returns the result of an operation when it is committed. It is written after the queued
         blocks of the response `after`; if it is to be the last one, after everything that is
-        queued. Raises what it raised, or StoreError."""
+        queued. `row` is the id of the row it locks, where servers compete for it: see
+        `Batch.in_lock_order`. Raises what it raised, or StoreError."""
         full = self.waiting > 0 and self.waiting + size > 2 * self._policy.queue_size
         if full or self._running is None:
             raise self._not_accepted()
         future: asyncio.Future[T] = self._loop.create_future()
-        operation = Operation(make, future, size + OVERHEAD, durable, after, last)
+        operation = Operation(make, future, size + OVERHEAD, durable, after, last, row)
         self.waiting += operation.size
         self._queue.add_operation(operation)
         self._any.set()

@@ -1,0 +1,259 @@
+"""What happens in a run, as values. The log of these events is the run: everything else is folded
+from it (`state.py`).
+
+Each is one row of the log: `kind`, the time and the sequence number are columns, the rest is JSON.
+Fields are only ever added, with a default: a run that an older version began is finished by a newer
+one.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from weft.agent.definition import AgentDefinition
+from weft.parts import FinishReason, Usage
+from weft.request import FileContent, ImageContent, TextContent
+
+Contents = tuple[TextContent | ImageContent | FileContent, ...]
+"""What a tool returned."""
+
+Verdict = Literal["dispatch", "ask", "client", "refused", "dropped"]
+"""What is done with a call of the model: run it; ask a person first; leave it to the client; refuse
+it, which is an event of its own; drop it without one, because its turn has too many."""
+
+Refusal = Literal[
+    "nameless",
+    "stream-failed",
+    "unknown-tool",
+    "bad-arguments",
+    "limit",
+    "repeated",
+    "denied",
+    "expired",
+    "cancelled",
+]
+Scope = Literal["call", "tool", "run"]
+
+
+class LoggedEvent(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """The base of all events of a run."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class RunCreated(LoggedEvent, frozen=True, tag="run.created"):
+    """`definition` is the snapshot that the run uses, whatever the settings say later."""
+
+    definition: AgentDefinition
+    input: tuple[Raw, ...]
+    """Items of the Responses API, as a request there has them."""
+
+    owner: str = ""
+    parent: str | None = None
+    """The call `run/call` of the agent that started it as a tool."""
+
+    metadata: dict[str, str] = {}
+
+
+class TurnStarted(LoggedEvent, frozen=True, tag="turn.started"):
+    """The model is asked. Its response is stored under `response`."""
+
+    turn: int
+    attempt: int
+    response: str
+
+
+class JudgedCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of the model, and what is to be done with it."""
+
+    id: str
+    """Unique in the run; `wire_id` where the model repeated an id of an earlier turn."""
+
+    name: str
+    arguments: str
+    digest: str
+    """Of the canonical arguments; an approval is bound to it."""
+
+    verdict: Verdict
+    wire_id: str | None = None
+    refusal: Refusal | None = None
+    text: str = ""
+    """What the model is told, if the call is refused or dropped."""
+
+
+class TurnFinished(LoggedEvent, frozen=True, tag="turn.finished"):
+    """The receipt of a turn, committed together with its stored response."""
+
+    turn: int
+    attempt: int
+    reason: FinishReason
+    has_text: bool = False
+    calls: tuple[JudgedCall, ...] = ()
+    usage: Usage | None = None
+
+
+class TurnInterrupted(LoggedEvent, frozen=True, tag="turn.interrupted"):
+    """The turn has no receipt, and gets none: its calls are never dispatched."""
+
+    turn: int
+    attempt: int
+    why: str
+
+
+class CallRefused(LoggedEvent, frozen=True, tag="call.refused"):
+    call: str
+    reason: Refusal
+    text: str
+
+
+class ApprovalRequested(LoggedEvent, frozen=True, tag="approval.requested"):
+    approval: str
+    call: str
+    digest: str
+    expires: float
+
+
+class ApprovalDecided(LoggedEvent, frozen=True, tag="approval.decided"):
+    """`scope` tool or run: also for later calls of this tool, or of any tool, in this run."""
+
+    approval: str
+    call: str
+    approved: bool
+    by: str
+    reason: str = ""
+    scope: Scope = "call"
+
+
+class CallIntended(LoggedEvent, frozen=True, tag="call.intended"):
+    """Written before the effect. `key` is the same in every attempt."""
+
+    call: str
+    attempt: int
+    key: str
+    executor: str = ""
+
+
+class CallFinished(LoggedEvent, frozen=True, tag="call.finished"):
+    """The receipt: written after the effect."""
+
+    call: str
+    result: Contents = ()
+    is_error: bool = False
+    duration: float = 0.0
+
+
+class CallParked(LoggedEvent, frozen=True, tag="call.parked"):
+    """It is not known whether the call has happened; somebody must say."""
+
+    call: str
+    why: str
+
+
+class CallResolved(LoggedEvent, frozen=True, tag="call.resolved"):
+    """done: it has happened, with this result. retry: it has not. abandon: give it up."""
+
+    call: str
+    action: Literal["done", "retry", "abandon"]
+    by: str
+    result: Contents = ()
+    is_error: bool = False
+
+
+class CallOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of a tool that the client runs."""
+
+    call: str
+    result: Contents = ()
+    is_error: bool = False
+
+
+class OutputsSubmitted(LoggedEvent, frozen=True, tag="outputs.submitted"):
+    outputs: tuple[CallOutput, ...]
+
+
+class MessageAdded(LoggedEvent, frozen=True, tag="message.added"):
+    """A message of the user while the run is under way: an item of the Responses API."""
+
+    message: Raw
+
+
+class LimitReached(LoggedEvent, frozen=True, tag="limit.reached"):
+    limit: str
+    detail: str
+
+
+class RunWaiting(LoggedEvent, frozen=True, tag="run.waiting"):
+    """Nobody works on the run until something comes from outside. Each field lists calls."""
+
+    approvals: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    parked: tuple[str, ...] = ()
+
+
+class RunFinished(LoggedEvent, frozen=True, tag="run.finished"):
+    """The last turn is the result."""
+
+    turn: int
+    reason: FinishReason
+
+
+FailureCode = Literal["loop", "no-progress", "limit", "model", "interrupted"]
+
+
+class RunFailed(LoggedEvent, frozen=True, tag="run.failed"):
+    code: FailureCode
+    message: str
+
+
+class RunCancelled(LoggedEvent, frozen=True, tag="run.cancelled"):
+    by: str
+    reason: str = ""
+
+
+RunEnd = RunFinished | RunFailed | RunCancelled
+AnyRunEvent = (
+    RunCreated
+    | TurnStarted
+    | TurnFinished
+    | TurnInterrupted
+    | CallRefused
+    | ApprovalRequested
+    | ApprovalDecided
+    | CallIntended
+    | CallFinished
+    | CallParked
+    | CallResolved
+    | OutputsSubmitted
+    | MessageAdded
+    | LimitReached
+    | RunWaiting
+    | RunFinished
+    | RunFailed
+    | RunCancelled
+)
+"""Any event of a run."""
+
+_DECODER: "msgspec.json.Decoder[AnyRunEvent]" = msgspec.json.Decoder(AnyRunEvent)
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_event(event: AnyRunEvent) -> bytes:
+    return _ENCODER.encode(event)
+
+
+def decode_event(body: bytes) -> AnyRunEvent:
+    """Raises msgspec.ValidationError if no version of Weft up to this one wrote it."""
+    return _DECODER.decode(body)
+
+
+def text_result(text: str) -> Contents:
+    return (TextContent(text),)
+
+
+def joined_text(contents: Sequence[TextContent | ImageContent | FileContent]) -> str:
+    """The text in a result, for people."""
+    return "\n".join(one.text for one in contents if isinstance(one, TextContent))

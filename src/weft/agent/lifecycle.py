@@ -1,0 +1,68 @@
+"""The law of a call: which event may follow which, as one table.
+
+The fold (`state.py`) refuses what is not in it, so neither the runtime nor a client can bring a
+call into a state that does not exist; `decide` reads the states; the tests walk all of it.
+
+1. A call is dispatched only from PROPOSED, after its intent is in the log.
+2. Each call is closed once, and the model gets exactly one result for it.
+3. INTENDED without a receipt is the only state in which it is unknown what has happened.
+"""
+
+from enum import Enum
+
+
+class CallState(Enum):
+    """Where a call is."""
+
+    PROPOSED = "the model asked for it"
+    ASKED = "a person is asked"
+    AWAITED = "the client runs it"
+    INTENDED = "it is being run, or was when somebody died"
+    PARKED = "it is unknown whether it has happened"
+    CLOSED = "it has its result"
+
+
+class CallStep(Enum):
+    """What an event does to a call."""
+
+    REFUSE = "call.refused"
+    ASK = "approval.requested"
+    APPROVE = "approval.decided: yes"
+    DENY = "approval.decided: no"
+    INTEND = "call.intended"
+    FINISH = "call.finished"
+    PARK = "call.parked"
+    SETTLE = "call.resolved: done or abandon"
+    RETRY = "call.resolved: retry"
+    SUBMIT = "outputs.submitted"
+
+
+PROPOSED, ASKED, AWAITED = CallState.PROPOSED, CallState.ASKED, CallState.AWAITED
+INTENDED, PARKED, CLOSED = CallState.INTENDED, CallState.PARKED, CallState.CLOSED
+
+CALL: dict[CallState, dict[CallStep, CallState]] = {
+    PROPOSED: {
+        CallStep.REFUSE: CLOSED,
+        CallStep.ASK: ASKED,
+        CallStep.INTEND: INTENDED,
+    },
+    ASKED: {
+        CallStep.APPROVE: PROPOSED,
+        CallStep.DENY: CLOSED,
+        CallStep.REFUSE: CLOSED,  # the run ends before anybody decides
+    },
+    AWAITED: {
+        CallStep.SUBMIT: CLOSED,
+        CallStep.REFUSE: CLOSED,
+    },
+    INTENDED: {
+        CallStep.INTEND: INTENDED,  # again, under the same key, if the tool allows it
+        CallStep.FINISH: CLOSED,
+        CallStep.PARK: PARKED,
+    },
+    PARKED: {
+        CallStep.SETTLE: CLOSED,
+        CallStep.RETRY: PROPOSED,
+    },
+    CLOSED: {},
+}

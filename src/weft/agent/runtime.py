@@ -1,0 +1,409 @@
+"""The agent runtime: starts runs, takes what comes from outside, and works on what is due.
+
+A run belongs to nobody. Any process with the same store may start it, work on it, approve a call or
+cancel it; the lease says who works on it at the moment, and its log is all there is of it. A run
+that waits for somebody costs no task and no memory.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from weft.agent.definition import AgentDefinition, Limits
+from weft.agent.driver import STATUS, Models, RunDriver, Workshop
+from weft.agent.events import (
+    AnyRunEvent,
+    ApprovalDecided,
+    CallOutput,
+    CallResolved,
+    Contents,
+    MessageAdded,
+    OutputsSubmitted,
+    RunCancelled,
+    RunCreated,
+    Scope,
+    decode_event,
+    encode_event,
+    text_result,
+)
+from weft.agent.state import RunState
+from weft.agent.tools import AgentTool, tool_of
+from weft.codec import fresh_context
+from weft.errors import ArgumentValueError, ClientError
+from weft.store.base import NotFound, Store, StoreError
+from weft.store.records import NewRun, RunAppend, RunEvent, RunRow
+
+SWEEP = 0.5
+"""Seconds between two looks for runs that are due, which other processes may have left."""
+
+FOLLOW = 0.2
+"""Seconds between two looks for the events of a run that another process works on."""
+
+log = logging.getLogger("weft.agent")
+_json = msgspec.json.Encoder().encode
+
+
+class UnknownAgent(ClientError):
+    """No agent has this name."""
+
+
+class Agent:
+    """An agent with its tools: functions with `@weft.tool`, or tools of MCP servers."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        instructions: str = "",
+        tools: Iterable[object] = (),
+        *,
+        limits: Limits | None = None,
+        approval: Mapping[str, Literal["never", "always"]] | None = None,
+        on_interrupt: Literal["retry", "fail"] = "retry",
+        on_ambiguous: Literal["park", "tell-model"] = "park",
+    ) -> None:
+        """`approval` overrides what the tools say of themselves, by their names."""
+        found = [_agent_tool(one) for one in tools]
+        self.tools = {one.spec.name: one for one in found}
+        if len(self.tools) < len(found):
+            raise ArgumentValueError(f"agent {name}: two of its tools have the same name")
+        wished = dict(approval or {})
+        specs = [
+            msgspec.structs.replace(one.spec, approval=wished.pop(one.spec.name, one.spec.approval))
+            for one in found
+        ]
+        if wished:
+            unknown = ", ".join(wished)
+            raise ArgumentValueError(
+                f"agent {name}: approval for tools it does not have: {unknown}"
+            )
+        self.definition = AgentDefinition(
+            name,
+            model,
+            instructions,
+            tuple(specs),
+            limits or Limits(),
+            on_interrupt,
+            on_ambiguous,
+        )
+
+
+def _agent_tool(value: object) -> AgentTool:
+    spec = getattr(value, "spec", None)
+    return value if spec is not None else tool_of(value)  # type: ignore[return-value]
+
+
+class Runtime:
+    """The runs of one store, in one process; `async with` starts and stops its work."""
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Iterable[Agent],
+        models: Models,
+        *,
+        lease: float = 15.0,
+        concurrency: int = 64,
+        threads: int = 32,
+    ) -> None:
+        """The store is open and has a lease (`take_lease`), and somebody renews it. `lease` is that
+        of a run: after so many seconds without a sign of life another process takes over."""
+        self.agents = {agent.definition.name: agent for agent in agents}
+        self._store = store
+        self._threads = ThreadPoolExecutor(threads, "weft-tool")
+        self._shop = Workshop(store, models, self._tools, self._threads, lease)
+        self._slots = asyncio.Semaphore(concurrency)
+        self._drivers: dict[str, RunDriver] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._followers: dict[str, set[asyncio.Event]] = {}
+        """Each is set when the run has new events, as far as this process knows."""
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Runtime":
+        self._sweeping = asyncio.create_task(self._sweep())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Lets running calls end, and gives all runs back."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for driver in self._drivers.values():
+            driver.stop()
+        if self._tasks:
+            await asyncio.wait([*self._tasks.values()])
+        self._threads.shutdown(wait=False)
+
+    # Runs
+
+    async def start(
+        self,
+        agent: str,
+        input: str | Sequence[object],
+        *,
+        owner: str = "",
+        key: str | None = None,
+        limits: Mapping[str, object] | None = None,
+        parent: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Starts a run; returns its id. `input` is a text, or items of the Responses API. The same
+        `key` of the same owner gives the same run. Raises UnknownAgent, ClientError, StoreError."""
+        found = self.agents.get(agent)
+        if found is None:
+            known = ", ".join(self.agents) or "none"
+            raise UnknownAgent(f"no agent {agent[:200]!r}; expected one of: {known}")
+        definition = found.definition
+        if limits:
+            lowered = definition.limits.lowered(limits)
+            definition = msgspec.structs.replace(definition, limits=lowered)
+        created = RunCreated(definition, _items(input), owner, parent, dict(metadata or {}))
+        new = NewRun(
+            id=fresh_context().ids.mint("run"),
+            owner=owner,
+            agent=agent,
+            status="running",
+            events=[(created.kind, encode_event(created))],
+            due=0.0,
+            parent=parent,
+            key=key,
+        )
+        id = await self._store.create_run(new)
+        if id == new.id:
+            self.wake(id)
+        return id
+
+    async def row(self, id: str, owner: str | None = None) -> RunRow:
+        """What the store knows of a run. Raises NotFound, also for the run of another owner."""
+        row = await (self._store.run(id) if owner is None else self._store.owned_run(owner, id))
+        if row is None:
+            raise NotFound(f"no run {id[:200]!r}")
+        return row
+
+    async def state(self, id: str, owner: str | None = None) -> RunState:
+        """The state of a run. Raises NotFound, also for the run of another owner."""
+        await self.row(id, owner)
+        state = RunState(id)
+        async for event in self._events(id, 0):
+            state.apply(decode_event(event.body), event.at)
+        return state
+
+    async def events(self, id: str, after: int = 0) -> AsyncIterator[RunEvent]:
+        """Yields the events of a run numbered above `after`, as they come, to its end."""
+        appended = asyncio.Event()
+        followers = self._followers.setdefault(id, set())
+        followers.add(appended)
+        try:
+            while True:
+                appended.clear()
+                row = await self._store.run(id)
+                async for event in self._events(id, after):
+                    after = event.seq
+                    yield event
+                if row is None or (row.ended is not None and row.seq <= after):
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FOLLOW):
+                        await appended.wait()
+        finally:
+            followers.discard(appended)
+            if not followers:
+                self._followers.pop(id, None)
+
+    async def _events(self, id: str, after: int) -> AsyncIterator[RunEvent]:
+        while events := await self._store.run_events(id, after):
+            for event in events:
+                yield event
+            after = events[-1].seq
+
+    # From outside
+
+    async def decide_approval(
+        self,
+        id: str,
+        approval: str,
+        approved: bool,
+        *,
+        by: str,
+        reason: str = "",
+        scope: Scope = "call",
+        owner: str | None = None,
+    ) -> None:
+        """Approves or denies a call. To say the same again changes nothing. Raises NotFound, and
+        IllegalEvent if it was decided otherwise."""
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            for call in state.calls.values():
+                if call.approval is not None and call.approval.approval == approval:
+                    decision = ApprovalDecided(approval, call.id, approved, by, reason, scope)
+                    was = call.decision
+                    return None if was is not None and was.approved == approved else decision
+            raise NotFound(f"no approval {approval[:200]!r} in run {id[:200]!r}")
+
+        await self._post(id, owner, event)
+
+    async def submit_outputs(
+        self, id: str, outputs: Sequence[CallOutput], *, owner: str | None = None
+    ) -> None:
+        """Gives the results of calls that the client runs. The same outputs again change nothing.
+        Raises NotFound, IllegalEvent."""
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            known = {one.call: state.calls.get(one.call) for one in outputs}
+            same = all(
+                call is not None
+                and call.was_submitted
+                and (call.result, call.is_error) == (one.result, one.is_error)
+                for one in outputs
+                for call in (known[one.call],)
+            )
+            return None if outputs and same else OutputsSubmitted(tuple(outputs))
+
+        await self._post(id, owner, event)
+
+    async def resolve(
+        self,
+        id: str,
+        call: str,
+        action: Literal["done", "retry", "abandon"],
+        *,
+        by: str,
+        result: str | Contents = (),
+        is_error: bool = False,
+        owner: str | None = None,
+    ) -> None:
+        """Settles a call of which it is unknown whether it has happened. Raises NotFound,
+        IllegalEvent."""
+        contents = text_result(result) if isinstance(result, str) else result
+        event = CallResolved(call, action, by, contents, is_error)
+        await self._post(id, owner, lambda state: event)
+
+    async def add_message(
+        self, id: str, message: str | Mapping[str, object], *, owner: str | None = None
+    ) -> None:
+        """Says something to the agent while it works. Raises NotFound, IllegalEvent."""
+        [item] = _items(message if isinstance(message, str) else [message])
+        await self._post(id, owner, lambda state: MessageAdded(item))
+
+    async def cancel(self, id: str, *, by: str, reason: str = "", owner: str | None = None) -> None:
+        """Ends a run. One that has ended stays as it is. Raises NotFound."""
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            return RunCancelled(by, reason) if state.end is None else None
+
+        await self._post(id, owner, event)
+
+    async def _post(
+        self, id: str, owner: str | None, make: Callable[[RunState], AnyRunEvent | None]
+    ) -> None:
+        """Appends what `make` returns for the state of the run, if that is legal there. Whoever
+        works on the run may append at the same time: then the state is another, and so may be
+        what `make` returns."""
+        while True:
+            state = await self.state(id, owner)
+            event = make(state)
+            if event is None:
+                return
+            seq = state.seq
+            state.apply(event, 0.0)
+            append = RunAppend(
+                run=id,
+                at=seq,
+                events=[(event.kind, encode_event(event))],
+                status=STATUS.get(event.kind, "running"),
+                due=None if state.end is not None else 0.0,
+                ended=state.end is not None,
+            )
+            written = await self._store.append_run(append)
+            if written.outcome == "missing":
+                raise NotFound(f"no run {id[:200]!r}")
+            if written.outcome == "written":
+                self.wake(id)
+                return
+
+    # Working
+
+    def wake(self, id: str) -> None:
+        """Somebody must look at the run: this process does, unless another one works on it."""
+        self._notify(id)
+        driver = self._drivers.get(id)
+        if driver is not None:
+            driver.wake()
+        elif id not in self._tasks and self._sweeping is not None:
+            task = asyncio.create_task(self._advance(id))
+            self._tasks[id] = task
+            task.add_done_callback(lambda done: self._advanced(id, done))
+
+    async def advance(self, id: str) -> float | None:
+        """Works on a run until it ends or waits. Returns the seconds after which somebody must look
+        at it again: another process works on it, or an approval expires. None: nobody need."""
+        sent = time.monotonic()
+        claim = await self._store.claim_run(id, self._shop.lease)
+        if claim.outcome == "missing":
+            return None
+        if claim.outcome == "held":
+            return claim.wait
+        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, sent, self._notify)
+        try:
+            return await driver.drive()
+        finally:
+            del self._drivers[id]
+
+    async def join(self, id: str) -> None:
+        """Returns when this process does not work on the run any more."""
+        task = self._tasks.get(id)
+        if task is not None:
+            await asyncio.wait({task})
+
+    async def _advance(self, id: str) -> None:
+        async with self._slots:
+            await self.advance(id)
+
+    def _advanced(self, id: str, task: asyncio.Task[None]) -> None:
+        del self._tasks[id]
+        self._notify(id)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, StoreError):
+            log.warning("run %s: %s", id, error)  # its lease expires, and somebody takes it over
+        else:
+            log.error("run %s: internal error", id, exc_info=error)
+
+    async def _sweep(self) -> None:
+        """Finds runs that are due: their timers have expired, or their processes have died."""
+        while True:
+            try:
+                for id in await self._store.due_runs():
+                    self.wake(id)
+            except StoreError as error:
+                log.warning("cannot look for runs: %s", error)
+            await asyncio.sleep(SWEEP)
+
+    def _notify(self, id: str) -> None:
+        for appended in self._followers.get(id, ()):
+            appended.set()
+
+    def _tools(self, agent: str) -> Mapping[str, AgentTool]:
+        found = self.agents.get(agent)
+        return {} if found is None else found.tools
+
+
+def _items(input: str | Sequence[object]) -> tuple[Raw, ...]:
+    if isinstance(input, str):
+        input = [{"type": "message", "role": "user", "content": input}]
+    return tuple(Raw(_json(one)) for one in input)

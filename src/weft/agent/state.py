@@ -1,0 +1,409 @@
+"""The state of a run: the fold of its log.
+
+Pure: no clock, no database, no randomness. Whoever has the events has the state, in any process and
+in any later version of Weft; nothing that a program was doing has to be run again to get it.
+
+`apply` checks each event against the state: it raises IllegalEvent, and changes nothing, for what
+cannot follow. A client that decides twice, or submits an output that nobody waits for, meets the
+same rule as the runtime.
+"""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from msgspec import Raw
+
+from weft.agent.definition import AgentDefinition
+from weft.agent.events import (
+    AnyRunEvent,
+    ApprovalDecided,
+    ApprovalRequested,
+    CallFinished,
+    CallIntended,
+    CallParked,
+    CallRefused,
+    CallResolved,
+    Contents,
+    JudgedCall,
+    LimitReached,
+    LoggedEvent,
+    MessageAdded,
+    OutputsSubmitted,
+    RunCancelled,
+    RunCreated,
+    RunEnd,
+    RunFailed,
+    RunFinished,
+    RunWaiting,
+    TurnFinished,
+    TurnInterrupted,
+    TurnStarted,
+    text_result,
+)
+from weft.agent.lifecycle import AWAITED, CALL, CLOSED, PROPOSED, CallState, CallStep
+from weft.agent.tool_spec import ToolSpec
+from weft.errors import ClientError
+from weft.parts import FinishReason
+
+ABANDONED = "This call was abandoned by an operator: its outcome is unknown."
+DENIED = "A person has denied this call."
+
+
+class IllegalEvent(ClientError):
+    """An event that cannot follow in this state; the message says what would be legal."""
+
+
+class TurnState(Enum):
+    OPEN = "the model responds, or did when somebody died"
+    FINISHED = "its receipt is in the log"
+    INTERRUPTED = "it has no receipt, and gets none"
+
+
+@dataclass(slots=True)
+class Turn:
+    """One question to the model: its last attempt."""
+
+    number: int
+    attempt: int
+    response: str
+    state: TurnState = TurnState.OPEN
+    reason: FinishReason | None = None
+    has_text: bool = False
+    calls: list["Call"] = field(default_factory=list)
+    """In the order of announcement; the next question lists their results in this order, so that it
+    does not depend on which of them ended first."""
+    why: str = ""
+    """Why it was interrupted."""
+
+    @property
+    def answerable(self) -> list["Call"]:
+        """The calls for which the model gets a result. No wire accepts a nameless one."""
+        return [call for call in self.calls if call.judged.name]
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of the model."""
+
+    judged: JudgedCall
+    turn: int
+    tool: ToolSpec | None
+    state: CallState
+    attempts: int = 0
+    approval: ApprovalRequested | None = None
+    decision: ApprovalDecided | None = None
+    intended_at: float = 0.0
+    why: str = ""
+    """Why it is parked."""
+
+    result: Contents = ()
+    is_error: bool = False
+    was_submitted: bool = False
+    """Whether the client gave the result."""
+
+    @property
+    def id(self) -> str:
+        return self.judged.id
+
+    @property
+    def approved(self) -> bool:
+        return self.decision is not None and self.decision.approved
+
+
+@dataclass(slots=True)
+class RunState:
+    """Everything that is known of a run after the event `seq`."""
+
+    id: str
+    seq: int = 0
+    definition: AgentDefinition = field(default_factory=lambda: AgentDefinition("", ""))
+    input: tuple[Raw, ...] = ()
+    owner: str = ""
+    parent: str | None = None
+    turns: list[Turn] = field(default_factory=list)
+    calls: dict[str, Call] = field(default_factory=dict)
+    messages: list[tuple[int, Raw]] = field(default_factory=list)
+    """Messages that came during the run, each with the number of turns that had begun before."""
+
+    read: int = 0
+    """How many of these the last turn began with."""
+
+    granted: set[str | None] = field(default_factory=set)
+    """The tools that were approved for the whole run; None stands for all of them."""
+
+    waiting: RunWaiting | None = None
+    end: RunEnd | None = None
+    # Counted for the limits
+    streak: int = 0
+    """How often the last call was made in a row, with the same arguments."""
+    idle_turns: int = 0
+    """Finished turns in a row without text and without a call that gets a result."""
+    tokens: int = 0
+    active: float = 0.0
+    """Seconds between events in which the run did not wait for somebody outside."""
+    last_call: tuple[str, str] | None = None
+    """Its name, and the digest of its arguments."""
+    _last_at: float = 0.0
+
+    # What others ask
+
+    @property
+    def turn(self) -> Turn | None:
+        """The last turn."""
+        return self.turns[-1] if self.turns else None
+
+    @property
+    def open_calls(self) -> list[Call]:
+        """The calls without a result: all of them belong to the last turn."""
+        turn = self.turn
+        return [] if turn is None else [call for call in turn.calls if call.state is not CLOSED]
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether there is a message that no turn has begun with."""
+        return self.read < len(self.messages)
+
+    def active_until(self, now: float) -> float:
+        """The seconds of work so far."""
+        if self.seq == 0 or self.waiting is not None or self.end is not None:
+            return self.active
+        return self.active + max(0.0, now - self._last_at)
+
+    def is_granted(self, tool: str) -> bool:
+        return None in self.granted or tool in self.granted
+
+    def copy(self) -> "RunState":
+        """A state of its own. Turns before the last one, and their calls, are over and shared."""
+        new = copy(self)
+        new.turns, new.calls = [*self.turns], {**self.calls}
+        new.messages, new.granted = [*self.messages], {*self.granted}
+        if new.turns:
+            last = new.turns[-1] = copy(new.turns[-1])
+            last.calls = [copy(call) for call in last.calls]
+            new.calls |= {call.id: call for call in last.calls}
+        return new
+
+    # The fold
+
+    def apply(self, event: AnyRunEvent, at: float) -> None:
+        """Takes in the next event. Raises IllegalEvent and changes nothing if it cannot follow."""
+        if (self.seq == 0) != isinstance(event, RunCreated):
+            raise IllegalEvent(f"{event.kind} as event {self.seq + 1} of a run")
+        if self.end is not None:
+            raise IllegalEvent(f"{event.kind}: the run has ended ({self.end.kind})")
+        active = self.active_until(at)
+        _FOLD[event.__class__](self, event, at)
+        self.active = active
+        self._last_at = max(at, self._last_at)  # a clock that was set back makes no run younger
+        self.waiting = event if isinstance(event, RunWaiting) else None
+        self.seq += 1
+
+    def _created(self, event: RunCreated, at: float) -> None:
+        self.definition, self.input = event.definition, event.input
+        self.owner, self.parent = event.owner, event.parent
+
+    # Turns
+
+    def _turn_started(self, event: TurnStarted, at: float) -> None:
+        last = self.turn
+        again = last is not None and last.state is TurnState.INTERRUPTED
+        expected = (
+            (last.number, last.attempt + 1)
+            if last is not None and again
+            else (len(self.turns) + 1, 1)
+        )
+        if self.open_calls or (last is not None and last.state is TurnState.OPEN):
+            raise IllegalEvent(f"turn.started {event.turn}: the turn before it is not over")
+        if (event.turn, event.attempt) != expected:
+            raise IllegalEvent(
+                f"turn.started {event.turn}, attempt {event.attempt}: "
+                f"expected turn {expected[0]}, attempt {expected[1]}"
+            )
+        turn = Turn(event.turn, event.attempt, event.response)
+        self.turns[event.turn - 1 :] = [turn]
+        self.read = len(self.messages)
+
+    def _turn_finished(self, event: TurnFinished, at: float) -> None:
+        turn = self._open_turn(event)
+        ids = [judged.id for judged in event.calls]
+        if len({*ids}) < len(ids) or not self.calls.keys().isdisjoint(ids):
+            raise IllegalEvent(f"turn.finished {event.turn}: a call id is used twice in the run")
+        turn.state, turn.reason, turn.has_text = TurnState.FINISHED, event.reason, event.has_text
+        for judged in event.calls:
+            call = Call(
+                judged, turn.number, self.definition.tool(judged.name), _FIRST[judged.verdict]
+            )
+            if call.state is CLOSED:
+                call.result, call.is_error = text_result(judged.text), True
+            turn.calls.append(call)
+            self.calls[call.id] = call
+            if judged.name:
+                same = (judged.name, judged.digest)
+                self.streak = self.streak + 1 if same == self.last_call else 1
+                self.last_call = same
+        self.idle_turns = 0 if turn.has_text or turn.answerable else self.idle_turns + 1
+        if event.usage is not None:
+            usage = event.usage
+            both = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+            self.tokens += both if usage.total_tokens is None else usage.total_tokens
+
+    def _turn_interrupted(self, event: TurnInterrupted, at: float) -> None:
+        turn = self._open_turn(event)
+        turn.state, turn.why = TurnState.INTERRUPTED, event.why
+
+    def _open_turn(self, event: TurnFinished | TurnInterrupted) -> Turn:
+        turn = self.turn
+        if (
+            turn is None
+            or turn.state is not TurnState.OPEN
+            or (turn.number, turn.attempt) != (event.turn, event.attempt)
+        ):
+            raise IllegalEvent(
+                f"{event.kind} {event.turn}, attempt {event.attempt}: this attempt is not open"
+            )
+        return turn
+
+    # Calls
+
+    def _step(self, id: str, step: CallStep) -> Call:
+        """Moves a call on, or raises."""
+        call = self.calls.get(id)
+        if call is None:
+            raise IllegalEvent(f"{step.value}: there is no call {id!r} in this run")
+        after = CALL[call.state].get(step)
+        if after is None:
+            legal = ", ".join(one.value for one in CALL[call.state]) or "nothing"
+            raise IllegalEvent(
+                f"{step.value} for call {id!r}: the call is {call.state.name.lower()}; "
+                f"expected {legal}"
+            )
+        call.state = after
+        return call
+
+    def _refused(self, event: CallRefused, at: float) -> None:
+        call = self._step(event.call, CallStep.REFUSE)
+        call.result, call.is_error = text_result(event.text), True
+
+    def _asked(self, event: ApprovalRequested, at: float) -> None:
+        self._step(event.call, CallStep.ASK).approval = event
+
+    def _decided(self, event: ApprovalDecided, at: float) -> None:
+        call = self.calls.get(event.call)
+        pending = None if call is None else call.approval
+        # An approval is for these arguments of this call: not for whatever is asked next.
+        if pending is None or pending.approval != event.approval:
+            raise IllegalEvent(
+                f"approval.decided for call {event.call!r}: "
+                f"approval {event.approval!r} was not requested for it"
+            )
+        call = self._step(event.call, CallStep.APPROVE if event.approved else CallStep.DENY)
+        call.decision = event
+        if not event.approved:
+            reason = f" Reason: {event.reason}" if event.reason else ""
+            call.result, call.is_error = text_result(DENIED + reason), True
+        elif event.scope != "call":
+            self.granted.add(call.judged.name if event.scope == "tool" else None)
+
+    def _intended(self, event: CallIntended, at: float) -> None:
+        call = self.calls.get(event.call)
+        if call is not None and event.attempt != call.attempts + 1:
+            raise IllegalEvent(
+                f"call.intended for call {event.call!r}, attempt {event.attempt}: "
+                f"expected attempt {call.attempts + 1}"
+            )
+        call = self._step(event.call, CallStep.INTEND)
+        call.attempts, call.intended_at = event.attempt, at
+
+    def _finished(self, event: CallFinished, at: float) -> None:
+        call = self._step(event.call, CallStep.FINISH)
+        call.result, call.is_error = event.result, event.is_error
+
+    def _parked(self, event: CallParked, at: float) -> None:
+        self._step(event.call, CallStep.PARK).why = event.why
+
+    def _resolved(self, event: CallResolved, at: float) -> None:
+        if event.action == "retry":
+            self._step(event.call, CallStep.RETRY)
+            return
+        call = self._step(event.call, CallStep.SETTLE)
+        call.result, call.is_error = event.result, event.is_error
+        if event.action == "abandon":
+            call.result, call.is_error = text_result(ABANDONED), True
+
+    def _outputs(self, event: OutputsSubmitted, at: float) -> None:
+        ids = [output.call for output in event.outputs]
+        if not ids or len({*ids}) < len(ids):
+            raise IllegalEvent("outputs.submitted: expected one output for each of some calls")
+        for id in ids:  # all of them or none
+            if id not in self.calls or self.calls[id].state is not AWAITED:
+                known = [call.id for call in self.open_calls if call.state is AWAITED]
+                raise IllegalEvent(
+                    f"outputs.submitted for call {id!r}: nobody waits for it; "
+                    f"expected {', '.join(map(repr, known)) or 'none'}"
+                )
+        for output in event.outputs:
+            call = self._step(output.call, CallStep.SUBMIT)
+            call.was_submitted = True
+            call.result, call.is_error = output.result, output.is_error
+
+    # The run
+
+    def _message(self, event: MessageAdded, at: float) -> None:
+        self.messages.append((len(self.turns), event.message))
+
+    def _nothing(self, event: LimitReached | RunWaiting, at: float) -> None:
+        """For the reader of the log; what follows from it is an event of its own."""
+
+    def _ended(self, event: RunEnd, at: float) -> None:
+        turn = self.turn
+        if isinstance(event, RunFinished) and (
+            turn is None
+            or turn.state is not TurnState.FINISHED
+            or turn.number != event.turn
+            or self.open_calls
+        ):
+            raise IllegalEvent(f"run.finished after turn {event.turn}: the turn is not over")
+        self.end = event
+
+
+_FIRST: dict[str, CallState] = {
+    "dispatch": PROPOSED,
+    "ask": PROPOSED,
+    "refused": PROPOSED,  # its own event follows in the same transaction
+    "client": AWAITED,
+    "dropped": CLOSED,
+}
+"""The first state of a call, by its verdict."""
+
+# The handlers take one kind of event each; the table's key says which.
+_FOLD: dict[type[LoggedEvent], Callable[[RunState, Any, float], None]] = {
+    RunCreated: RunState._created,
+    TurnStarted: RunState._turn_started,
+    TurnFinished: RunState._turn_finished,
+    TurnInterrupted: RunState._turn_interrupted,
+    CallRefused: RunState._refused,
+    ApprovalRequested: RunState._asked,
+    ApprovalDecided: RunState._decided,
+    CallIntended: RunState._intended,
+    CallFinished: RunState._finished,
+    CallParked: RunState._parked,
+    CallResolved: RunState._resolved,
+    OutputsSubmitted: RunState._outputs,
+    MessageAdded: RunState._message,
+    LimitReached: RunState._nothing,
+    RunWaiting: RunState._nothing,
+    RunFinished: RunState._ended,
+    RunFailed: RunState._ended,
+    RunCancelled: RunState._ended,
+}
+
+
+def fold(id: str, events: Iterable[tuple[AnyRunEvent, float]]) -> RunState:
+    """The state after these events, each with its time."""
+    state = RunState(id)
+    for event, at in events:
+        state.apply(event, at)
+    return state

@@ -1,0 +1,225 @@
+"""A process with the agent runtime, as the gateway has it: to be used in a test, or killed.
+
+python -m tests.agent_processes STORE UPSTREAM FOLDER [KILL]
+
+Starts a run, or goes on with the one that is there, until it ends or waits, and says which. KILL
+says where to die of SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or
+`effect:2`, right after the second effect of a tool; `freeze:after:7` is SIGSTOP there.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from weft.agent.driver import Models
+from weft.agent.events import AnyRunEvent, decode_event
+from weft.agent.models import RelayModels
+from weft.agent.runtime import Agent, Runtime
+from weft.agent.tool_spec import Done, NotDone
+from weft.agent.tools import ToolContext, tool
+from weft.gateway.sessions import RetentionPolicy, Sessions
+from weft.relay.incoming import RequestLimits
+from weft.relay.persistence import Persistence
+from weft.relay.routing import Routing
+from weft.scrub import Scrubber, Secret
+from weft.store.base import Effects
+from weft.store.postgres import Postgres
+from weft.store.queries import Queries, Query, Row
+from weft.store.records import Ending, RunAppend, RunWrite
+from weft.store.sql import SqlStore
+from weft.store.sqlite import Sqlite
+from weft.store.writer import WritePolicy
+from weft.upstream.base import RetryPolicy, UpstreamConfig
+from weft.upstream.http import HttpUpstream
+
+LEASE = 0.6
+"""Seconds: tests need not wait long for the run of a process that was killed."""
+
+OUTSIDE = "CREATE TABLE IF NOT EXISTS seats (seat BIGINT PRIMARY KEY, booking TEXT)"
+
+
+class Places:
+    """Counts what happens, and kills this process where it is told to."""
+
+    def __init__(self, kill: str = "") -> None:
+        self._kill = kill
+        self.counts = {"before": 0, "after": 0, "effect": 0}
+
+    def reach(self, place: str) -> None:
+        self.counts[place] += 1
+        here = f"{place}:{self.counts[place]}"
+        if self._kill == here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self._kill == f"freeze:{here}":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class KillingStore(SqlStore):
+    """A store that dies before or after an append."""
+
+    def __init__(self, url: str, places: Places) -> None:
+        file = url.removeprefix("sqlite:///")
+        database = Postgres(Secret(url), 5.0) if file == url else Sqlite(Path(file), 1.0)
+        super().__init__(database, WritePolicy())
+        self._places = places
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, url: str) -> "AsyncIterator[KillingStore]":
+        store = cls(url, Places())
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def seats(self) -> list[tuple[int, str]]:
+        """What the tool `book` has written."""
+        rows = await self._read(partial(_query, "SELECT seat, booking FROM seats ORDER BY seat"))
+        return [(int(seat or 0), str(booking)) for seat, booking in rows]
+
+    async def make_seats(self) -> None:
+        await self._writer.submit(partial(_query, OUTSIDE))
+
+    async def append_run(self, append: RunAppend) -> RunWrite:
+        self._places.reach("before")
+        written = await super().append_run(append)
+        self._places.reach("after")
+        return written
+
+    async def finish_and_append(
+        self, id: str, ending: Ending, append: RunAppend
+    ) -> RunWrite | None:
+        self._places.reach("before")
+        written = await super().finish_and_append(id, ending, append)
+        self._places.reach("after")
+        return written
+
+    async def transact(self, append: RunAppend, make: Effects) -> RunWrite:
+        self._places.reach("before")
+        written = await super().transact(append, make)
+        self._places.reach("after")
+        return written
+
+
+def _query(statement: str) -> Queries[Sequence[Row]]:
+    return (yield statement, ())
+
+
+def tools_in(folder: Path, places: Places) -> list[object]:
+    """One tool of each class. Each effect is a line in a file that survives the process."""
+
+    def act(context: ToolContext, what: str) -> None:
+        with (folder / "effects").open("a") as file:
+            file.write(f"{context.key} {what}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        places.reach("effect")
+
+    def done_before(context: ToolContext) -> Done | NotDone:
+        was = any(line.startswith(f"{context.key} ") for line in effects(folder))
+        return Done("paid") if was else NotDone()
+
+    @tool
+    def mail(context: ToolContext, to: str) -> str:
+        """Sends a letter: nobody can tell whether it was sent."""
+        act(context, "mail")
+        return f"sent to {to}"
+
+    @tool(lookup=done_before)
+    async def pay(context: ToolContext, amount: int) -> str:
+        """Pays: the bank can be asked."""
+        act(context, "pay")
+        return "paid"
+
+    @tool(retry="idempotent")
+    def upsert(context: ToolContext, row: int) -> str:
+        """Writes a row under the key of the call."""
+        act(context, "upsert")
+        return "written"
+
+    @tool(retry="pure")
+    async def look(context: ToolContext, at: str) -> str:
+        """Looks at something."""
+        act(context, "look")
+        return f"{at} is fine"
+
+    @tool
+    def book(context: ToolContext, seat: int) -> Generator[Query, Sequence[Row], str]:
+        """Books a seat in the database of the store."""
+        yield "INSERT INTO seats (seat, booking) VALUES (?, ?)", (seat, context.key)
+        if seat == 13:
+            raise ValueError("nobody sits there")
+        return f"seat {seat}"
+
+    @tool(approval="always")
+    async def fire(context: ToolContext, who: str) -> str:
+        """Needs a person's consent."""
+        act(context, "fire")
+        return f"{who} is fired"
+
+    return [mail, pay, upsert, look, book, fire]
+
+
+def effects(folder: Path) -> list[str]:
+    path = folder / "effects"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@asynccontextmanager
+async def runtime_on(
+    url: str,
+    upstream: str,
+    folder: Path,
+    kill: str = "",
+    agent: Agent | None = None,
+    models_of: Callable[[RelayModels], Models] = lambda models: models,
+) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
+    places = Places(kill)
+    store = KillingStore(url, places)
+    config = UpstreamConfig("m", "openai-chat", upstream, retry=RetryPolicy(attempts=1))
+    routing = Routing({"m": HttpUpstream(config)}, {})
+    persistence = Persistence(store)
+    sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+    await sessions.start(())
+    models = RelayModels(routing, persistence, RequestLimits(), Scrubber([]))
+    agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
+    try:
+        async with Runtime(store, [agent], models_of(models), lease=LEASE) as runtime:
+            yield runtime, store, places
+    finally:
+        await sessions.close()
+        for one in routing.upstreams.values():
+            await one.close()
+
+
+async def to_rest(runtime: Runtime, id: str) -> tuple[str, list[AnyRunEvent]]:
+    """Waits until a run ends or waits; returns the kind of its last event, and all of them."""
+    found: list[AnyRunEvent] = []
+    async for event in runtime.events(id):
+        found.append(decode_event(event.body))
+        if event.kind == "run.waiting":
+            await runtime.join(id)
+            row = await runtime.row(id)
+            if row.seq == event.seq and not row.until:
+                break
+    await runtime.join(id)
+    return found[-1].kind, found
+
+
+async def main(url: str, upstream: str, folder: Path, kill: str) -> None:
+    async with runtime_on(url, upstream, folder, kill) as (runtime, _, places):
+        id = await runtime.start("helper", "Go.", key="the run")
+        print("started", id, flush=True)
+        last, _ = await to_rest(runtime, id)
+        print("rests", last, *places.counts.values(), flush=True)
+
+
+if __name__ == "__main__":
+    store, upstream, folder, *kill = sys.argv[1:]
+    asyncio.run(main(store, upstream, Path(folder), "".join(kill)))
