@@ -19,8 +19,8 @@ from pydantic import TypeAdapter
 from tests import requests_gemini
 from tests.breaking import broken
 from tests.listening import listening
-from tests.request_codecs import CodecUnderTest, plain, raw
-from tests.requests_anthropic_messages import Object, bodies
+from tests.request_codecs import CodecUnderTest, Object, plain, raw
+from tests.requests_anthropic_messages import bodies
 from tests.serving import anthropic_client
 from tests.strategies import FEW, JSON, QUICK
 from weft.context import Context
