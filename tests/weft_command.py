@@ -116,4 +116,11 @@ if __name__ == "__main__":
         import_module(f"weft.cli.{command}")
     gc.freeze()
     _fork(socket.socket(fileno=int(sys.argv[1])))
-    sys.exit(main())
+    try:
+        main()
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)  # to take an interpreter apart takes longer than most runs
+        raise
