@@ -26,7 +26,10 @@ REPEATED = chat.stream([CALL, AGAIN], "tool_calls")
 def run(
     *arguments: str | Path, folder: Path | None = None, given: bytes = b"", **environ: str
 ) -> tuple[int, list[str], str]:
-    done = weft_command.run("check", *arguments, folder=folder, given=given, **environ)
+    environment = ENVIRONMENT | environ
+    done = weft_command.run(
+        "check", *arguments, folder=folder, given=given, environment=environment
+    )
     return done.code, done.lines, done.err
 
 

@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,10 +45,13 @@ class Done:
 
 
 def run(
-    *arguments: str | Path, given: bytes = b"", folder: Path | None = None, **environ: str
+    *arguments: str | Path,
+    given: bytes = b"",
+    folder: Path | None = None,
+    environment: Mapping[str, str] = ENVIRONMENT,
 ) -> Done:
     """Runs `weft` in a folder, with these bytes on standard input."""
-    request = [[*map(str, arguments)], str(folder or Path.cwd()), ENVIRONMENT | environ]
+    request = [[*map(str, arguments)], str(folder or Path.cwd()), {**environment}]
     (stdin, writer), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
     template = _template()
     socket.send_fds(template, [json.dumps(request).encode() + b"\n"], [stdin, stdout, stderr])
