@@ -197,6 +197,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.tool_schema",
         "weft.agent.tool_execution",
         "weft.agent.tools",
+        "weft.agent.mcp_config",
+        "weft.agent.mcp_stdio",
+        "weft.agent.mcp_http",
+        "weft.agent.mcp_connection",
+        "weft.agent.mcp",
         "weft.agent.gate",
         "weft.agent.decide",
         "weft.agent.turns",
@@ -435,6 +440,9 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 DEPENDENCIES = {
     "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
+    "weft.agent.mcp_stdio": {"anyio", "mcp", "mcp_types"},
+    "weft.agent.mcp_http": {"httpx2", "mcp", "mcp_types"},
+    "weft.agent.mcp_connection": {"mcp", "mcp_types", "pydantic"},
     "weft.gateway": {"httptools", "starlette", "uvicorn", "websockets"},
     "weft.cli": {"click", "rich"},
 }
