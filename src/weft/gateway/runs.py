@@ -39,6 +39,7 @@ from weft.gateway.run_objects import (
     output_text,
     summary_object,
 )
+from weft.gateway.sessions import ITEM_REFERENCE
 from weft.gateway.store_endpoint import Metadata, is_descending, validate_metadata
 from weft.gateway.stored_responses import (
     EXPECTED_ERRORS,
@@ -52,9 +53,10 @@ from weft.gateway.stored_responses import (
     stream_events,
 )
 from weft.gateway.writers import EventStreamWriter
+from weft.relay import history
 from weft.relay.incoming import RequestFailed, api_of
 from weft.relay.offload import for_body
-from weft.request import ResultContent, Tool
+from weft.request import Message, OpaqueContent, ResultContent, Tool
 from weft.sse import Event, frame
 from weft.store.base import NotFound
 from weft.store.records import RunEvent, RunRow
@@ -63,6 +65,7 @@ STATUSES = ("running", "waiting", "finished", "failed", "cancelled")
 KINDS = tuple(str(one.__struct_config__.tag) for one in get_args(AnyRunEvent))
 """The kinds of events."""
 
+PARTS = "parts of the types input_text, input_image and input_file"
 LARGEST = 10**9 - 1
 """The largest number of an event that a query can have."""
 
@@ -369,7 +372,9 @@ class AddRunMessage(_RunAction):
     async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         content = decode_body(_message, body).content
         message = {"type": "message", "role": "user", "content": content}
-        _parse_items([message], "content")
+        [parsed] = _parse_items([message], "content")
+        if not parsed.content or any(isinstance(one, OpaqueContent) for one in parsed.content):
+            raise BadRequest("content", f"expected a text, or {PARTS}")
         key = _idempotency_key(scope) or ""
         await self._runtime.add_message(row.id, message, key=key, owner=row.owner)
         return row.id
@@ -480,16 +485,21 @@ def _input_items(input: str | list[Raw]) -> str | list[Raw]:
             raise BadRequest("input", "empty; expected a text, or items")
         return input
     _parse_items(input, "input")
+    for place, item in enumerate(input):
+        # Nothing could resolve it later, in another process and perhaps after a year.
+        if history.read_shape(item).type == ITEM_REFERENCE:
+            raise BadRequest(f"input[{place}]", "an item reference; expected the item itself")
     return input
 
 
-def _parse_items(items: Sequence[object], field: str) -> None:
-    """Parses items as the input of a request, for the sake of its errors: the first turn would fail
-    with them. Raises BadRequest, with the field's name in this request."""
+def _parse_items(items: Sequence[object], field: str) -> Sequence[Message]:
+    """Parses items as the input of a request, with whose errors the first turn would fail. Raises
+    BadRequest, with the field's name in this request."""
     if not items:
         raise BadRequest(field, "empty; expected a text, or items")
     try:
-        api_of(RESPONSES).request.parse(_json({"model": "any", "input": items}), Context())
+        body = _json({"model": "any", "input": items})
+        return api_of(RESPONSES).request.parse(body, Context()).request.messages
     except BadRequest as error:
         prefix = r"^input(\[0\]\.content)?" if field == "content" else "^input"
         raise BadRequest(re.sub(prefix, field, error.path), error.reason) from None
@@ -527,5 +537,8 @@ def _contents(output: str | list[Raw], path: str) -> Contents:
     except BadRequest as error:
         where = re.sub(r"^input\[1\]\.output", path, error.path)
         raise BadRequest(where, error.reason) from None
-    found = [one for message in messages for one in message.content]
-    return next((one.content for one in found if isinstance(one, ResultContent)), ())
+    [result_content] = messages[-1].content
+    found = result_content.content if isinstance(result_content, ResultContent) else ()
+    if isinstance(output, list) and len(found) != len(output):  # unknown ones are left out
+        raise BadRequest(path, f"expected a text, or {PARTS}")
+    return found
