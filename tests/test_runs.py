@@ -437,6 +437,7 @@ def waiting(api: Api) -> Object:
         ("/{id}/events?after=x", 400, "after"),
         ("/{id}/events?kinds=run.started", 400, "kinds: 'run.started'; expected some of"),
         ("/{id}/events?limit=101", 400, "limit"),
+        ("/{id}/events?stream=yes", 400, "stream"),
     ],
 )
 def test_a_query_that_is_wrong_is_refused(

@@ -7,6 +7,7 @@ that waits for somebody costs no task and no memory.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -433,12 +434,13 @@ class Runtime:
     async def advance(self, id: str) -> float | None:
         """Works on a run until it ends or waits. Returns the seconds after which somebody must look
         at it again: another process works on it, or an approval expires. None: nobody need."""
+        sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":
             return None
         if claim.outcome == "held":
             return claim.wait
-        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, self._notify)
+        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, sent, self._notify)
         try:
             return await driver.drive()
         finally:

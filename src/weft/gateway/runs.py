@@ -40,7 +40,7 @@ from weft.gateway.run_objects import (
     summary_object,
 )
 from weft.gateway.sessions import ITEM_REFERENCE
-from weft.gateway.store_endpoint import Metadata, is_descending, validate_metadata
+from weft.gateway.store_endpoint import Metadata, validate_metadata
 from weft.gateway.stored_responses import (
     EXPECTED_ERRORS,
     LAST_EVENT_ID,
@@ -48,9 +48,11 @@ from weft.gateway.stored_responses import (
     PAGE_SIZE,
     Query,
     int_param,
+    is_descending,
     not_found,
     send_problem,
     stream_events,
+    word_param,
 )
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
@@ -237,7 +239,7 @@ class RunsEndpoint(_RunsEndpoint):
         if status is not None and status not in STATUSES:
             raise BadRequest("status", f"{status[:50]!r}; expected one of {', '.join(STATUSES)}")
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
-        descending = is_descending(query, "desc")
+        descending = is_descending(query, default=True)
         owner = scope["weft.caller"]
         try:
             page = await self._store.runs(owner, status, agent, after, limit, descending)
@@ -290,7 +292,7 @@ class RunEvents(_RunsEndpoint):
         for kind in kinds or ():
             if kind not in KINDS:
                 raise BadRequest("kinds", f"{kind[:50]!r}; expected some of {', '.join(KINDS)}")
-        if query.get("stream", [""])[-1] == "true":
+        if word_param(query, "stream", "false", "true") == "true":
             resumed = _last_event_id(scope)
             await self._stream(scope, send, row.id, after if resumed is None else resumed, kinds)
             return None
