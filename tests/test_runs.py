@@ -383,7 +383,8 @@ def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
             400,
             "input[0]: an item reference",
         ),
-        ({"agent": "plain", "input": "x" * 2_000_000}, 400, "bytes"),
+        ({"agent": "plain", "input": "x" * 2_000_000}, 413, "expected at most 1048576"),
+        ({"agent": "plain", "input": "x" * (1024 * 1024 - 40)}, 400, "an event at most 1048576"),
         ([], 400, ""),
     ],
 )  # fmt: skip

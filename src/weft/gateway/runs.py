@@ -57,10 +57,10 @@ from weft.gateway.stored_responses import (
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
 from weft.relay.incoming import RequestFailed, api_of
-from weft.relay.offload import for_body
+from weft.relay.offload import SMALL, for_body, offload
 from weft.request import Message, OpaqueContent, ResultContent, Tool
 from weft.sse import Event, frame
-from weft.store.base import NotFound
+from weft.store.base import EVENT_SIZE, NotFound
 from weft.store.records import RunEvent, RunRow
 
 STATUSES = ("running", "waiting", "finished", "failed", "cancelled")
@@ -165,7 +165,12 @@ class _RunsEndpoint(ABC):
         StoreError, RequestAborted."""
 
     async def _body(self, scope: HttpScope, receive: Receive) -> bytes:
-        return await read_body(self._gateway, scope, receive)
+        body = await read_body(self._gateway, scope, receive)
+        # All of it becomes one event.
+        if len(body) > EVENT_SIZE:
+            message = f"the body has {len(body)} bytes; expected at most {EVENT_SIZE}"
+            raise HttpRejection(413, new_error("too-large", message))
+        return body
 
     async def _row(self, scope: HttpScope) -> RunRow:
         id = scope["path_params"]["id"]
@@ -181,8 +186,10 @@ class _RunsEndpoint(ABC):
             raise not_found("Run", id)
         view, after = RunView(row, RunState(id)), 0
         while events := await self._store.run_events(id, after):
-            for event in events:
-                view.apply(event)
+            if sum(len(event.body) for event in events) > SMALL:
+                await offload(view.apply, events)
+            else:
+                view.apply(events)
             after = events[-1].seq
         # Events may have come since: then the row is older than they are.
         if view.state.end is not None and row.ended is None:
@@ -252,14 +259,14 @@ class RunsEndpoint(_RunsEndpoint):
             message = "the server is shutting down"
             raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
         body = await self._body(scope, receive)
-        new = decode_body(_new_run, body)
+        new = await for_body(body, _parse_run, body)
         id = await self._runtime.start(
             new.agent,
-            _input_items(new.input),
+            new.input,
             owner=scope["weft.caller"],
             key=_idempotency_key(scope),
-            limits=_limits(new.limits),
-            metadata=validate_metadata(new.metadata),
+            limits=new.limits,
+            metadata=new.metadata,
             tools=_client_tools(new.tools or ()),
             request=_request_digest(body),
         )
@@ -298,7 +305,7 @@ class RunEvents(_RunsEndpoint):
             return None
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         events = await self._store.run_events(row.id, after, limit + 1, kinds)
-        page = [event_object(event) for event in events[:limit]]
+        page = [event_object(event) for event in events[:limit]]  # bodies are copied, not parsed
         return _list(page, "seq", more=len(events) > limit)
 
 
@@ -361,7 +368,7 @@ class ResolveCall(_RunAction):
             wanted.call_id,
             wanted.action,
             by=_actor(scope),
-            result=_contents(wanted.result or "", "result"),
+            result=await for_body(body, _contents, wanted.result or "", "result"),
             is_error=wanted.is_error,
             owner=row.owner,
         )
@@ -374,7 +381,7 @@ class AddRunMessage(_RunAction):
     async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         content = decode_body(_message, body).content
         message = {"type": "message", "role": "user", "content": content}
-        [parsed] = _parse_items([message], "content")
+        [parsed] = await for_body(body, _parse_items, [message], "content")
         if not parsed.content or any(isinstance(one, OpaqueContent) for one in parsed.content):
             raise BadRequest("content", f"expected a text, or {PARTS}")
         key = _idempotency_key(scope) or ""
@@ -474,24 +481,23 @@ def _request_digest(body: bytes) -> str:
     return sha256(_canonical(fields)).hexdigest()
 
 
-def _limits(limits: dict[str, int | float] | None) -> dict[str, int | float]:
-    if limits and "cost" in limits:
+def _parse_run(body: bytes) -> _NewRunBody:
+    """The request for a run, with an input that a turn can have. Raises BadRequest."""
+    new = decode_body(_new_run, body)
+    validate_metadata(new.metadata)
+    if new.limits and "cost" in new.limits:
         raise BadRequest("limits.cost", "cannot be enforced yet: prices are not known")
-    return limits or {}
-
-
-def _input_items(input: str | list[Raw]) -> str | list[Raw]:
-    """The input, if it is one. Raises BadRequest."""
+    input = new.input
     if isinstance(input, str):
         if not input.strip():
             raise BadRequest("input", "empty; expected a text, or items")
-        return input
+        return new
     _parse_items(input, "input")
     for place, item in enumerate(input):
         # Nothing could resolve it later, in another process and perhaps after a year.
         if history.read_shape(item).type == ITEM_REFERENCE:
             raise BadRequest(f"input[{place}]", "an item reference; expected the item itself")
-    return input
+    return new
 
 
 def _parse_items(items: Sequence[object], field: str) -> Sequence[Message]:
@@ -525,6 +531,13 @@ def _client_tool(tool: Tool, path: str) -> ToolSpec:
     about = tool.description or ""
     digest = definition_digest(tool.name, about, parameters, "once")
     return ToolSpec(tool.name, about, parameters, digest, kind="client")
+
+
+def _parse_outputs(body: bytes) -> list[CallOutput]:
+    return [
+        CallOutput(one.call_id, _contents(one.output, f"outputs[{place}].output"), one.is_error)
+        for place, one in enumerate(decode_body(_outputs, body).outputs)
+    ]
 
 
 def _contents(output: str | list[Raw], path: str) -> Contents:
