@@ -136,12 +136,14 @@ def sse(lines: Iterator[str]) -> Iterator[Object]:
 
 
 @contextmanager
-def agents_in(folder: Path, store: str, *arguments: str) -> Iterator[Gateway]:
+def agents_in(
+    folder: Path, store: str, *arguments: str, settings: str = SETTINGS
+) -> Iterator[Gateway]:
     """A gateway in a folder with the tools and their pipe."""
     shutil.copy(Path(__file__).with_name("run_tools.py"), folder)
     if not (folder / "pipe").exists():
         os.mkfifo(folder / "pipe")
-    with gateway(SETTINGS.format(store=store), folder, *arguments) as running:
+    with gateway(settings.format(store=store), folder, *arguments) as running:
         yield running
 
 
@@ -294,20 +296,20 @@ def test_the_run_of_another_key_does_not_exist(api: Api, served: Gateway) -> Non
     bob = Api(served.url, "bob")
     with bob.http:
         assert good(bob.http.get("/v1/runs"))["data"] == []
-        found = [
-            bob.http.get(path),
-            bob.http.get(f"{path}/events"),
-            bob.http.get(f"{path}/events?stream=true"),
-            bob.http.delete(path),
-            bob.post(f"{path}/approvals", {"approval_id": approval, "approve": True}),
-            bob.post(f"{path}/outputs", {"outputs": []}),
-            bob.post(f"{path}/resolve", {"call_id": "a", "action": "retry"}),
-            bob.post(f"{path}/messages", {"content": "hi"}),
-            bob.post(f"{path}/cancel", {}),
-            bob.post(f"{path}/fork", {"after": 1}),
-        ]
         message = f"Run with id '{run['id']}' not found."
-        assert {refused(one) for one in found} == {(404, message)}
+        for one in (
+            lambda: bob.http.get(path),
+            lambda: bob.http.get(f"{path}/events"),
+            lambda: bob.http.get(f"{path}/events?stream=true"),
+            lambda: bob.http.delete(path),
+            lambda: bob.post(f"{path}/approvals", {"approval_id": approval, "approve": True}),
+            lambda: bob.post(f"{path}/outputs", {"outputs": []}),
+            lambda: bob.post(f"{path}/resolve", {"call_id": "a", "action": "retry"}),
+            lambda: bob.post(f"{path}/messages", {"content": "hi"}),
+            lambda: bob.post(f"{path}/cancel", {}),
+            lambda: bob.post(f"{path}/fork", {"after": 1}),
+        ):
+            assert refused(one()) == (404, message)
         assert bob.http.get("/v1/runs", params={"after": run["id"]}).status_code == 400
     assert api.get(run["id"]) == run
     assert refused(api.http.get("/v1/runs/run_none"))[0] == 404
@@ -749,6 +751,31 @@ def test_a_call_that_was_under_way_when_the_process_was_killed_is_parked(tmp_pat
             done = {"call_id": call["call_id"], "action": "done", "result": "it was open"}
             good(api.act(id, "resolve", **done))
             assert "it was open" in api.until(id, "finished")["output"]
+
+
+def test_a_server_that_stops_lets_calls_end_and_gives_their_runs_back(tmp_path: Path) -> None:
+    # With a lease that nobody can wait for: the next server goes on because the run was released.
+    store, settings = empty("sqlite", tmp_path), SETTINGS.removesuffix("lease = 1\n")
+    settings += "lease = 600\n"
+    with agents_in(tmp_path, store, settings=settings) as running:
+        api = Api(running.url)
+        with api.http, at_the_gate(api, tmp_path) as run:
+            running.process.send_signal(signal.SIGTERM)
+            while is_listening(running.url):
+                pass
+        assert running.process.wait(PATIENCE) == 0
+    with agents_in(tmp_path, store, settings=settings) as running:
+        api = Api(running.url)
+        with api.http:
+            assert "open" in api.until(run["id"], "finished", "waiting")["output"]
+            assert api.kinds(run["id"]).count("call.intended") == 1
+
+
+def is_listening(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", trust_env=False).status_code > 0
+    except httpx.TransportError:
+        return False
 
 
 def test_a_server_that_stops_ends_the_streams_and_keeps_the_runs(tmp_path: Path) -> None:
