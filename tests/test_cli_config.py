@@ -182,18 +182,11 @@ def test_a_server_whose_tools_cannot_be_imported_does_not_start(
     tmp_path: Path, workers: str
 ) -> None:
     (tmp_path / "weft.toml").write_text('[agents.a]\nmodel = "demo/chat"\ntools = ["gone:tool"]\n')
-    done = subprocess.run(
-        [WEFT, "serve", "--port", "0", "--workers", workers],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert done.returncode == 1
-    assert "weft.toml:3: agents.a.tools: gone:tool: module 'gone' cannot be imported" in done.stderr
-    assert "Traceback" not in done.stderr
+    arguments = ("serve", "--port", "0", "--workers", workers)
+    done = run_weft(*arguments, folder=tmp_path, environment=ENVIRONMENT)
+    assert done.code == 1
+    assert "weft.toml:3: agents.a.tools: gone:tool: module 'gone' cannot be imported" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_the_presets_are_listed(tmp_path: Path) -> None:

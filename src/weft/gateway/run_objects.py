@@ -18,7 +18,7 @@ from weft.agent.events import (
     TurnFinished,
     decode_event,
 )
-from weft.agent.lifecycle import ASKED, AWAITED, PARKED, CallState
+from weft.agent.lifecycle import ASKED, AWAITED, PARKED, CallPhase
 from weft.agent.state import Call, RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.parts import Usage
@@ -131,7 +131,7 @@ def _parked(view: RunView, call: Call) -> JsonObject:
     return {"key": key, "intended_at": int(call.intended_at), "why": call.why}
 
 
-_MORE: dict[CallState, Callable[[RunView, Call], JsonObject]] = {
+_MORE: dict[CallPhase, Callable[[RunView, Call], JsonObject]] = {
     ASKED: _approval,
     AWAITED: lambda view, call: {},
     PARKED: _parked,
