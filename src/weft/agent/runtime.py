@@ -46,6 +46,9 @@ from weft.store.records import NewEvent, NewRun, RunAppend, RunEvent, RunRow
 SWEEP = 0.5
 """Seconds between two looks for runs that are due, which other processes may have left."""
 
+SWEPT = 1000
+"""Runs that one look finds: more than a few may belong to agents that are not here."""
+
 FOLLOW = 0.2
 """Seconds between two looks for the events of a run that another process works on."""
 
@@ -431,7 +434,13 @@ class Runtime:
 
     async def advance(self, id: str) -> float | None:
         """Works on a run until it ends or waits. Returns the seconds after which somebody must look
-        at it again: another process works on it, or an approval expires. None: nobody need."""
+        at it again: another process works on it or has its agent, or an approval expires. None:
+        nobody need."""
+        row = await self._store.run(id)
+        # Without its tools the run would go on, and every call be refused: another process may have
+        # them, or this one soon.
+        if row is None or row.agent not in self.agents:
+            return None if row is None or row.ended is not None else self._shop.lease
         sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":
@@ -468,7 +477,7 @@ class Runtime:
         """Finds runs that are due: their timers have expired, or their processes have died."""
         while True:
             try:
-                for id in await self._store.due_runs():
+                for id in await self._store.due_runs(SWEPT):
                     self.wake(id)
             except StoreError as error:
                 log.warning("cannot look for runs: %s", error)
