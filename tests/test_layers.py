@@ -198,6 +198,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.gate",
         "weft.agent.decide",
         "weft.agent.turns",
+        "weft.agent.merge",
         "weft.agent.driver",
         "weft.agent.models",
         "weft.agent.runtime",
