@@ -12,6 +12,7 @@ from msgspec import Raw
 from tests.agent_runs import ASKED
 from tests.strategies import LEGAL, Draw
 from weft.agent.decide import (
+    Action,
     DispatchCall,
     ExpireApproval,
     FailRun,
@@ -145,6 +146,9 @@ class RunPlay:
 
     def append(self, *events: AnyRunEvent) -> None:
         for event in events:
+            if self.state.waiting is not None:  # whatever follows a wait begins the next stretch
+                calls = [copy(call) for call in self.state.open_calls]
+                self.stretches.append(StretchCase(calls))
             self.state.apply(event, 1.0)
             self.stretches[-1].entries.append(event)
 
@@ -165,7 +169,7 @@ class RunPlay:
                 self.perform(actions)
         return self.stretches
 
-    def perform(self, actions: list[object]) -> None:
+    def perform(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
                 case StartTurn(turn, attempt):
@@ -237,11 +241,10 @@ class RunPlay:
                 self.append(CallFinished(id, text, is_error=number == 2))
 
     def answer(self) -> bool:
-        """Somebody outside acts, which begins the next stretch; or nobody does."""
+        """Somebody outside acts, or nobody does."""
         waiting = self.state.waiting
         if waiting is None or self.chance(10):
             return False
-        self.stretches.append(StretchCase([copy(call) for call in self.state.open_calls]))
         self.append(self.act(waiting))
         return True
 

@@ -11,6 +11,8 @@ ends itself. The parts that come out are legal as they are: the guard has nothin
    attempt that dies leaves no call behind, and a call that was refused or denied is never told as
    one that was run.
 3. They are `provider_executed`, in the shape of MCP calls: no client takes them for its own.
+   In the stretch that ends with a parked call its result says so; it is told anew when it is
+   settled.
 4. What the client must do is told at the end of the stretch, when the run waits for it: calls of
    its own tools, and approvals. It cannot do it earlier, and what somebody else has done meanwhile
    it need not do.
@@ -76,8 +78,14 @@ from weft.parts import (
 from weft.relay.paused_turns import add_usage
 from weft.request import TextContent
 
+DIALECT = "weft-agent"
+"""The dialect of the merged parts. Each turn may come from another one, so no encoder may take what
+only its own dialect understands (`extra`) for its own."""
+
 MCP_CALL = "mcp_call"
 MCP_APPROVAL = "mcp_approval_request"
+
+PARKED = "The outcome of this call is unknown. The run waits until somebody settles it."
 
 _ERROR_KINDS: dict[FailureCode, ErrorKind] = {
     # The model did not come to an end, or failed.
@@ -136,11 +144,10 @@ class StretchMerge:
         label: str,
         tools_visible: bool = True,
     ) -> None:
-        """`metadata` is that of the response, with its id; its `dialect` stays unset, since each
-        turn may come from another one. `calls` are those that are open where the stretch begins.
-        `label` is the name of the server in calls that are not the client's: that of the agent.
-        With `tools_visible=False` calls that are not the client's are left out, except that it is
-        asked to approve them."""
+        """`metadata` is that of the response, with its id. `calls` are those that are open where
+        the stretch begins. `label` is the name of the server in calls that are not the client's:
+        that of the agent. With `tools_visible=False` such calls are left out, except that the
+        client is asked to approve them."""
         self._metadata = metadata
         self._findings = findings
         self._label = label
@@ -200,7 +207,7 @@ class StretchMerge:
     def _begin(self, out: list[Part]) -> None:
         if self._state is ABSENT:
             self._state = OPEN
-            out.append(self._metadata)
+            out.append(_replace(self._metadata, dialect=DIALECT))
 
     def _claim(self, family: str, id: str) -> str:
         """An id that the stretch does not have yet: models and upstreams repeat themselves."""
@@ -355,6 +362,10 @@ class StretchMerge:
                 item_id = self._claim("item", call.approval)
                 id = self._tell(call, MCP_APPROVAL, item_id, out)
                 out.append(ToolApprovalRequest(id, call.approval))
+        for id in event.parked:
+            # It has no result, and may have had its effect. Without a word on it some dialects
+            # would show it as completed, and others not at all.
+            self._result(id, text_result(PARKED), True, out)
         self._close(Finish("tool-calls"), out)
 
     def _known(self, ids: Iterable[str]) -> list[_StretchCall]:
