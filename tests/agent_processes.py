@@ -4,18 +4,19 @@ python -m tests.agent_processes STORE UPSTREAM FOLDER [KILL]
 
 Starts a run, or goes on with the one that is there, until it ends or waits, and says which. KILL
 says where to die of SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or
-`effect:2`, right after the second effect of a tool.
+`effect:2`, right after the second effect of a tool; `freeze:after:7` is SIGSTOP there.
 """
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from weft.agent.driver import Models
 from weft.agent.events import AnyRunEvent, decode_event
 from weft.agent.models import RelayModels
 from weft.agent.runtime import Agent, Runtime
@@ -51,8 +52,11 @@ class Places:
 
     def reach(self, place: str) -> None:
         self.counts[place] += 1
-        if self._kill == f"{place}:{self.counts[place]}":
+        here = f"{place}:{self.counts[place]}"
+        if self._kill == here:
             os.kill(os.getpid(), signal.SIGKILL)
+        elif self._kill == f"freeze:{here}":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class KillingStore(SqlStore):
@@ -169,7 +173,12 @@ def effects(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def runtime_on(
-    url: str, upstream: str, folder: Path, kill: str = "", agent: Agent | None = None
+    url: str,
+    upstream: str,
+    folder: Path,
+    kill: str = "",
+    agent: Agent | None = None,
+    models_of: Callable[[RelayModels], Models] = lambda models: models,
 ) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
     places = Places(kill)
     store = KillingStore(url, places)
@@ -181,7 +190,7 @@ async def runtime_on(
     models = RelayModels(routing, persistence, RequestLimits(), Scrubber([]))
     agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
     try:
-        async with Runtime(store, [agent], models, lease=LEASE) as runtime:
+        async with Runtime(store, [agent], models_of(models), lease=LEASE) as runtime:
             yield runtime, store, places
     finally:
         await sessions.close()

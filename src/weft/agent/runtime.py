@@ -7,6 +7,7 @@ that waits for somebody costs no task and no memory.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -122,8 +123,8 @@ class Runtime:
         self._slots = asyncio.Semaphore(concurrency)
         self._drivers: dict[str, RunDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._appended: dict[str, asyncio.Event] = {}
-        """For followers: set when a run of this process has new events."""
+        self._followers: dict[str, set[asyncio.Event]] = {}
+        """Each is set when the run has new events, as far as this process knows."""
         self._sweeping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Runtime":
@@ -204,18 +205,25 @@ class Runtime:
 
     async def events(self, id: str, after: int = 0) -> AsyncIterator[RunEvent]:
         """Yields the events of a run numbered above `after`, as they come, to its end."""
-        appended = self._appended.setdefault(id, asyncio.Event())
-        while True:
-            appended.clear()
-            row = await self._store.run(id)
-            async for event in self._events(id, after):
-                after = event.seq
-                yield event
-            if row is None or (row.ended is not None and row.seq <= after):
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FOLLOW):
-                    await appended.wait()
+        appended = asyncio.Event()
+        followers = self._followers.setdefault(id, set())
+        followers.add(appended)
+        try:
+            while True:
+                appended.clear()
+                row = await self._store.run(id)
+                async for event in self._events(id, after):
+                    after = event.seq
+                    yield event
+                if row is None or (row.ended is not None and row.seq <= after):
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FOLLOW):
+                        await appended.wait()
+        finally:
+            followers.discard(appended)
+            if not followers:
+                self._followers.pop(id, None)
 
     async def _events(self, id: str, after: int) -> AsyncIterator[RunEvent]:
         while events := await self._store.run_events(id, after):
@@ -344,12 +352,13 @@ class Runtime:
     async def advance(self, id: str) -> float | None:
         """Works on a run until it ends or waits. Returns the seconds after which somebody must look
         at it again: another process works on it, or an approval expires. None: nobody need."""
+        sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":
             return None
         if claim.outcome == "held":
             return claim.wait
-        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, self._notify)
+        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, sent, self._notify)
         try:
             return await driver.drive()
         finally:
@@ -386,8 +395,7 @@ class Runtime:
             await asyncio.sleep(SWEEP)
 
     def _notify(self, id: str) -> None:
-        appended = self._appended.get(id)
-        if appended is not None:
+        for appended in self._followers.get(id, ()):
             appended.set()
 
     def _tools(self, agent: str) -> Mapping[str, AgentTool]:
