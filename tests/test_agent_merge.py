@@ -393,7 +393,7 @@ def test_the_openai_client_reads_mcp_calls_and_approval_requests() -> None:
         "completed",
     )
     assert isinstance(asked, McpApprovalRequest)
-    assert (asked.id, asked.name, asked.arguments) == ("appr_1", "pay", '{"sum":7}')
+    assert (asked.id, asked.name, asked.arguments) == ("c2", "pay", '{"sum":7}')
     assert mine.type == "function_call"
 
 
@@ -476,10 +476,11 @@ def test_a_call_that_somebody_approved_names_its_approval() -> None:
         CallFinished("c", (*text_result("paid"), ImageContent(media_type="image/png"))),
         RunFinished(1, "stop"),
         calls=state.open_calls,
+        public_id="run_{}".format,
     )
-    call = ToolCall("c", "pay", '{"sum":7}', MCP_CALL, True, True, approval_request_id="appr_1",
-                    server_label=LABEL)  # fmt: skip
-    result = ToolResult("c", Raw(b'"paid\\n[image/png]"'))
+    call = ToolCall("run_c", "pay", '{"sum":7}', MCP_CALL, True, True, server_label=LABEL,
+                    approval_request_id="run_c")  # fmt: skip
+    result = ToolResult("run_c", Raw(b'"paid\\n[image/png]"'))
     assert parts == [call, result, Finish("stop")]
 
 

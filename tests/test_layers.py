@@ -202,6 +202,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.driver",
         "weft.agent.models",
         "weft.agent.runtime",
+        "weft.agent.stretch",
+        "weft.agent.upstream",
     ),
     "the public names": ("weft",),
     "L6 gateway": (

@@ -127,7 +127,9 @@ class _StretchCall:
     """A call of the model, as far as the client knows it."""
 
     judged: JudgedCall
-    approval: str | None = None
+    is_asked: bool = False
+    """Whether a person was asked to approve it."""
+
     id: str | None = None
     """The id under which the client knows that it is run; None: not told."""
 
@@ -143,19 +145,21 @@ class StretchMerge:
         *,
         label: str,
         tools_visible: bool = True,
+        public_id: Callable[[str], str] = str,
     ) -> None:
         """`metadata` is that of the response, with its id. `calls` are those that are open where
         the stretch begins. `label` is the name of the server in calls that are not the client's:
         that of the agent. With `tools_visible=False` such calls are left out, except that the
-        client is asked to approve them."""
+        client is asked to approve them. `public_id` returns the id for clients of a call of the
+        run."""
         self._metadata = metadata
         self._findings = findings
         self._label = label
         self._tools_visible = tools_visible
+        self._public_id = public_id
         self._state = ABSENT
         self._calls = {
-            call.id: _StretchCall(call.judged, call.approval.approval if call.approval else None)
-            for call in calls
+            call.id: _StretchCall(call.judged, is_asked=call.approval is not None) for call in calls
         }
         self._claims: dict[str, Claims] = {}
         """The ids that are in use in the whole stretch, by family."""
@@ -309,25 +313,29 @@ class StretchMerge:
         if call is None or not self._tools_visible:
             return None
         if call.id is None:
-            call.id = self._tell(call, MCP_CALL, None, out)
+            call.id = self._tell(call, MCP_CALL, out)
         return call.id
 
-    def _tell(self, call: _StretchCall, kind: str, item_id: str | None, out: list[Part]) -> str:
-        """Tells of a call that the agent runs, or would run."""
+    def _tell(self, call: _StretchCall, kind: str, out: list[Part]) -> str:
+        """Tells of a call that the agent runs, or would run if it is approved."""
+        plain = self._new_call(call.judged)
+        # The client names the item of an approval request when it answers, and recognises the call
+        # by it when it is run. So both have the id of the call.
+        asked = self._public_id(call.judged.id) if call.is_asked else None
         told = _replace(
-            self._new_call(call.judged),
+            plain,
             kind=kind,
             provider_executed=True,
             dynamic=True,
-            item_id=item_id,
-            approval_request_id=call.approval,
+            item_id=asked if kind == MCP_APPROVAL else None,
+            approval_request_id=asked,
             server_label=self._label,
         )
         out.append(told)
         return told.id
 
     def _new_call(self, judged: JudgedCall) -> ToolCall:
-        id = self._claim("tool", judged.id)
+        id = self._claim("tool", self._public_id(judged.id))
         self.run_calls[id] = judged.id
         # A client checks the arguments of its own tools, so they may be anything.
         invalid: Invalid | None = None if settled(judged.arguments) else "bad-arguments"
@@ -350,18 +358,15 @@ class StretchMerge:
 
     def _approval(self, event: ApprovalRequested, out: list[Part]) -> None:
         if event.call in self._calls:
-            self._calls[event.call].approval = event.approval
+            self._calls[event.call].is_asked = True
 
     # The end of the stretch
 
     def _waiting(self, event: RunWaiting, out: list[Part]) -> None:
         out += [self._new_call(call.judged) for call in self._known(event.outputs)]
         for call in self._known(event.approvals):
-            if call.approval is not None:
-                # The client names the item when it answers.
-                item_id = self._claim("item", call.approval)
-                id = self._tell(call, MCP_APPROVAL, item_id, out)
-                out.append(ToolApprovalRequest(id, call.approval))
+            id = self._tell(call, MCP_APPROVAL, out)
+            out.append(ToolApprovalRequest(id, self._public_id(call.judged.id)))
         for id in event.parked:
             # It has no result, and may have had its effect. Without a word on it some dialects
             # would show it as completed, and others not at all.

@@ -35,6 +35,7 @@ from weft.agent.events import (
     text_result,
 )
 from weft.agent.state import RunState
+from weft.agent.tool_spec import ToolSpec
 from weft.agent.tools import AgentTool, tool_of
 from weft.codec import fresh_context
 from weft.errors import ArgumentValueError, ClientError
@@ -161,9 +162,11 @@ class Runtime:
         limits: Mapping[str, object] | None = None,
         parent: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        client_tools: Sequence[ToolSpec] = (),
     ) -> str:
         """Starts a run; returns its id. `input` is a text, or items of the Responses API. The same
-        `key` of the same owner gives the same run. Raises UnknownAgent, ClientError, StoreError."""
+        `key` of the same owner gives the same run. `client_tools` join those of the agent; their
+        kind is `client`. Raises UnknownAgent, ClientError, StoreError."""
         found = self.agents.get(agent)
         if found is None:
             known = ", ".join(self.agents) or "none"
@@ -172,6 +175,13 @@ class Runtime:
         if limits:
             lowered = definition.limits.lowered(limits)
             definition = msgspec.structs.replace(definition, limits=lowered)
+        if client_tools:
+            tools = (*definition.tools, *client_tools)
+            names = [one.name for one in tools]
+            taken = next((one for one in names if names.count(one) > 1), None)
+            if taken is not None:
+                raise ClientError(f"tools: agent {agent!r} has a tool {taken!r} already")
+            definition = msgspec.structs.replace(definition, tools=tools)
         created = RunCreated(definition, _items(input), owner, parent, dict(metadata or {}))
         new = NewRun(
             id=fresh_context().ids.mint("run"),
