@@ -68,8 +68,9 @@ def stretch_of(
                 start = StretchStart(RUN, RunState(RUN))
             stream = StretchStream(runtime, Persistence(store), start, METADATA, label="helper")
             parts: list[Part] = []
-            while not stream.ended:
-                parts += await stream.next()
+            async with asyncio.timeout(10):
+                while not stream.ended:
+                    parts += await stream.next()
             assert await stream.next() == []
             await stream.close()
             await runtime.close()

@@ -376,6 +376,7 @@ def test_a_run_that_fails_is_an_error(tmp_path: Path) -> None:
     async def scene(world: AgentWorld) -> None:
         with pytest.raises(RequestFailed, match="failed 2 times"):
             await world.respond("openai-responses", BODIES["openai-responses"])
+        assert len((await world.store.runs("me")).runs) == 1, "a second attempt is a second run"
 
     play("sqlite", tmp_path, by_turn(500), scene)
 

@@ -437,7 +437,7 @@ def test_an_mcp_call_of_another_dialect_is_written_with_its_result(
            "server_name": "dice", "json": '{"n":1}'}  # fmt: skip
     answer = {"type": "mcp_tool_result", "tool_use_id": "c", "content": content, "is_error": False}
     for parts in ([mcp("c")], [*streamed, mcp("c")]):
-        found = written(*parts, *texts, early, ToolResult("c", Raw(result)))
+        found = written(*parts, early, *texts, ToolResult("c", Raw(result)))
         assert blocks(found) == [{"type": "text", "text": "."}, use, answer]
         assert found[-2]["delta"]["stop_reason"] == "end_turn"
 

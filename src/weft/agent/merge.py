@@ -285,8 +285,7 @@ class StretchMerge:
 
     def _turn_finished(self, event: TurnFinished, out: list[Part]) -> None:
         self._end_attempt(out)
-        # No dialect accepts a call without a name, and the model gets no result for one.
-        self._calls |= {one.id: _StretchCall(one) for one in event.calls if one.name}
+        self._calls |= {one.id: _StretchCall(one) for one in event.calls}
 
     def _turn_interrupted(self, event: TurnInterrupted, out: list[Part]) -> None:
         self._end_attempt(out)
