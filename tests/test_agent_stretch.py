@@ -1,6 +1,8 @@
 """Where a stretch begins and ends in the log of a run, and what its calls are called."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent_processes import KillingStore
+from tests.agent_processes import KillingStore, Places, tools_in
 from tests.agent_runs import ASKED, call_of, run_with
+from tests.agent_upstream import agent_upstream, by_turn, call, calls, text
 from tests.stores import empty
 from weft.agent import stretch
 from weft.agent.definition import AgentDefinition
@@ -25,11 +28,22 @@ from weft.agent.events import (
     TurnStarted,
     encode_event,
 )
-from weft.agent.runtime import Runtime
+from weft.agent.runtime import Agent, Runtime
 from weft.agent.state import RunState
 from weft.agent.stretch import StretchStart, StretchStream, public_id, run_of, start_after
 from weft.agent.tool_spec import ToolSpec
-from weft.parts import ErrorPart, Finish, Part, ResponseMetadata, ToolApprovalRequest
+from weft.assembler import Assembler
+from weft.lifecycle import violations
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    ResponseMetadata,
+    TextDelta,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolResult,
+)
 from weft.relay.persistence import FinishResponse, Persistence
 from weft.store.records import NewRun
 
@@ -67,10 +81,8 @@ def stretch_of(
             if from_start:
                 start = StretchStart(RUN, RunState(RUN))
             stream = StretchStream(runtime, Persistence(store), start, METADATA, label="helper")
-            parts: list[Part] = []
             async with asyncio.timeout(10):
-                while not stream.ended:
-                    parts += await stream.next()
+                parts = await read_all(stream)
             assert await stream.next() == []
             await stream.close()
             await runtime.close()
@@ -130,3 +142,58 @@ def test_the_public_id_of_a_call_leads_back_to_it(calls: list[str], data: st.Dat
         st.sampled_from(["", "a", f"{RUN}_0", f"{RUN}_{len(calls) + 1}", "run_1_1"])
     )
     assert stretch.call_of(state, unknown) is None
+
+
+# Processes that die
+
+TALKING: list[dict[str, object]] = [
+    {"delta": {"role": "assistant", "content": "I look."}},
+    *calls(call(0, "a", "look", {"at": "it"})),
+]
+TURNS = by_turn(TALKING, text("All is fine."))
+
+
+def worker(url: str, upstream: str, folder: Path, kill: str) -> int:
+    """Works on the run until it ends, or until the process is killed at this place."""
+    command = [sys.executable, "-m", "tests.agent_processes", url, upstream, str(folder), kill]
+    return subprocess.run(command, capture_output=True, timeout=60).returncode
+
+
+@pytest.mark.parametrize("kill", ["before:1", "after:1", "before:2", "before:3", "effect:1"])
+def test_a_stretch_goes_on_with_the_process_that_takes_over(kill: str, tmp_path: Path) -> None:
+    url = empty("sqlite", tmp_path)
+
+    async def main(upstream: str) -> None:
+        async with KillingStore.opened(url) as store:
+            agent = Agent("helper", "m/m", "Help.", tools_in(tmp_path, Places()))
+            runtime = Runtime(store, [agent], NobodyResponds())
+            run = await runtime.start("helper", "Go.", key="the run")
+            start = StretchStart(run, RunState(run))
+            stream = StretchStream(runtime, Persistence(store), start, METADATA, label="helper")
+            reading = asyncio.create_task(read_all(stream))
+            assert await asyncio.to_thread(worker, url, upstream, tmp_path, kill) == -9
+            assert not reading.done()
+            assert await asyncio.to_thread(worker, url, upstream, tmp_path, "") == 0
+            parts = await reading
+            await stream.close()
+            await runtime.close()
+            assert violations(parts, Assembler()) == []
+            told = [part.name for part in parts if isinstance(part, ToolCall)]
+            assert told == ["look"]
+            assert len([part for part in parts if isinstance(part, ToolResult)]) == 1
+            words = [part.delta for part in parts if isinstance(part, TextDelta)]
+            # An attempt that died may have shown something; the one that counts is whole.
+            assert words[-2:] == ["I look.", "All is fine."]
+            assert parts[-1] == Finish("stop", raw_reason="completed")
+            events = await store.run_events(run, kinds=["turn.interrupted"])
+            assert [one.code for one in stream.findings.found] == ["turn-interrupted"] * len(events)
+
+    with agent_upstream(TURNS) as upstream:
+        asyncio.run(main(upstream.url))
+
+
+async def read_all(stream: StretchStream) -> list[Part]:
+    parts: list[Part] = []
+    while not stream.ended:
+        parts += await stream.next()
+    return parts
