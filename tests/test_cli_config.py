@@ -1,15 +1,13 @@
 """`weft config`, run as people run it: the installed `weft`, real files, a real environment."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.weft_command import run as run_weft
 from weft.upstream.catalog import HOSTS
 
-WEFT = Path(sys.executable).with_name("weft")
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
@@ -37,15 +35,8 @@ slow = "demo/chat"
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [WEFT, "config", *arguments],
-        cwd=folder,
-        env=ENVIRONMENT | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    done = run_weft("config", *arguments, folder=folder, environment=ENVIRONMENT | environ)
+    return done.code, done.out, done.err
 
 
 def test_usable_settings_are_summed_up_in_a_few_lines(tmp_path: Path) -> None:
