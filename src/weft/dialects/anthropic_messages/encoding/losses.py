@@ -194,7 +194,7 @@ class MessagesLossReporter:
 
 def _mcp_content(result: Raw) -> Raw:
     """The output of an MCP call as text, which is what the block holds here as well."""
-    outcome = unpack_extra(result, _McpOutcome)
+    outcome = decode_or_default(result, _McpOutcome)
     told = [one for one in (outcome.error, outcome.output) if isinstance(one, Raw)]
     # An object without either is what the tool returned, as is any other value.
     content = next((one for one in told if bytes(one) != b"null"), result)
