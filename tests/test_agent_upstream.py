@@ -392,16 +392,44 @@ def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
     play("sqlite", tmp_path, by_turn(text("")), scene)
 
 
-def test_a_tool_of_the_client_cannot_replace_one_of_the_agent(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "a tool 'look'"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom is not supported"),
+        ({"tool_choice": "required"}, "tool_choice: an agent chooses"),
+        ({"tool_choice": {"type": "function", "name": "look"}}, "tool_choice: an agent chooses"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+            "text.format: json-schema is not supported",
+        ),
+    ],
+)
+def test_what_an_agent_cannot_do_is_refused(
+    more: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     async def scene(world: AgentWorld) -> None:
-        tools = [{"type": "function", "name": "look", "parameters": {}}]
         with pytest.raises(RequestFailed) as failed:
-            await world.respond("openai-responses", {**BODIES["openai-responses"], "tools": tools})
+            await world.respond("openai-responses", {**BODIES["openai-responses"], **more})
         assert failed.value.error.status == 400
-        assert "'look'" in failed.value.error.message
+        assert message in failed.value.error.message
         assert (await world.store.runs("me")).runs == []
 
     play("sqlite", tmp_path, by_turn(text("")), scene)
+
+
+def test_tools_that_the_client_forbids_are_not_offered(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        body = {**with_tools("openai-responses"), "tool_choice": "none", "metadata": {"k": "v"}}
+        assert (await world.respond("openai-responses", body)).text == "Fine."
+        offered = [one["function"]["name"] for one in world.upstream.requests[0]["tools"]]
+        assert "look" in offered
+        assert "mine" not in offered
+        [row] = (await world.store.runs("me")).runs
+        [created] = await world.store.run_events(row.id, kinds=["run.created"])
+        assert b'"metadata":{"k":"v"}' in bytes(created.body)
+
+    play("sqlite", tmp_path, by_turn(text("Fine.")), scene)
 
 
 # While it runs

@@ -28,11 +28,11 @@ from weft.agent.tool_spec import ToolSpec
 from weft.codec import Encoder, fresh_context
 from weft.context import Context
 from weft.dialects.error_classes import new_error
-from weft.errors import ClientError
+from weft.errors import BadRequest, ClientError
 from weft.parts import ErrorPart, ResponseMetadata
 from weft.relay.incoming import api_of
 from weft.relay.persistence import Persistence
-from weft.request import Message, OpaqueContent, Request, ResultContent
+from weft.request import Message, OpaqueContent, Request, ResultContent, ToolChoice
 from weft.store.base import NotFound, StoreError
 from weft.upstream.base import (
     BreakerPolicy,
@@ -175,9 +175,13 @@ class RunUpstream:
         if request.instructions:
             # Those of the agent come first; a client may add to them.
             items.insert(0, _message("developer", request.instructions))
-        tools = [client_tool(tool.name, tool.description, tool.parameters) for tool in request.tools
-                 if tool.kind in ("function", "custom")]  # fmt: skip
-        run = await self._runtime.start(agent, items, owner=outgoing.caller, client_tools=tools)
+        run = await self._runtime.start(
+            agent,
+            items,
+            owner=outgoing.caller,
+            metadata=request.metadata,
+            client_tools=client_tools(request),
+        )
         return StretchStart(run, RunState(run))
 
     async def _answer(self, answers: _Answers, outgoing: OutgoingRequest) -> StretchStart:
@@ -284,10 +288,21 @@ def _as_function(raw: Raw, agent: str) -> list[object]:
     return [{"type": "function_call", **call}, {"type": "function_call_output", **output}]
 
 
-def client_tool(name: str, description: str | None, parameters: object) -> ToolSpec:
-    """A tool that the client runs."""
-    schema = parameters if isinstance(parameters, Raw) else Raw(b'{"type":"object"}')
-    return ToolSpec(name, description or "", schema, kind="client")
+def client_tools(request: Request) -> list[ToolSpec]:
+    """The tools that the client runs. Raises BadRequest for what an agent cannot do and the client
+    relies on; sampling and limits of one answer are the agent's own matter."""
+    found: list[ToolSpec] = []
+    for number, tool in enumerate(request.tools):
+        if tool.kind != "function":
+            raise BadRequest(f"tools[{number}]", f"{tool.kind} is not supported; expected function")
+        schema = tool.parameters if isinstance(tool.parameters, Raw) else Raw(b'{"type":"object"}')
+        found.append(ToolSpec(tool.name, tool.description or "", schema, kind="client"))
+    choice = request.tool_choice or ToolChoice()
+    if choice.mode not in ("auto", "none") or choice.name or choice.allowed:
+        raise BadRequest("tool_choice", "an agent chooses its tools itself; expected auto or none")
+    if request.output.kind != "text":
+        raise BadRequest("text.format", f"{request.output.kind} is not supported; expected text")
+    return [] if choice.mode == "none" else found
 
 
 def _message(role: str, text: str) -> dict[str, str]:
