@@ -44,7 +44,7 @@ from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.sse import write
-from weft.upstream.base import OutgoingRequest, RetryPolicy, UpstreamConfig
+from weft.upstream.base import OutgoingRequest, RetryPolicy, Unreachable, UpstreamConfig
 from weft.upstream.http import HttpUpstream
 
 DIALECTS: tuple[DialectName, ...] = (
@@ -489,6 +489,37 @@ def test_a_client_that_goes_away_cancels_the_run(tmp_path: Path) -> None:
         assert last == "run.cancelled"
 
     agent = waiting_agent(asyncio.Event())
+    play("sqlite", tmp_path, by_turn(TALKING, text("Done.")), scene, agent=agent)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_read_of_a_response_that_is_aborted_says_so(stops: bool, tmp_path: Path) -> None:
+    """A process that stops leaves its runs to others."""
+    going = asyncio.Event()
+
+    async def scene(world: AgentWorld) -> None:
+        upstream = world.routing.upstreams["agents"]
+        assert isinstance(upstream, RunUpstream)
+        body = b'{"model":"helper","input":"Go."}'
+        response = await upstream.send(OutgoingRequest("/responses", body, caller="me"))
+        raw = b""
+        while b"mcp_call.in_progress" not in raw:
+            raw += await response.read()
+        reading = asyncio.create_task(response.read())
+        await asyncio.sleep(0)
+        if stops:
+            upstream.stop()
+        response.abort()
+        response.abort()
+        with pytest.raises(Unreachable):
+            await reading
+        assert await response.read() == b""
+        await upstream.close()
+        [row] = (await world.store.runs("me")).runs
+        assert row.status == ("running" if stops else "cancelled")
+        going.set()
+
+    agent = waiting_agent(going)
     play("sqlite", tmp_path, by_turn(TALKING, text("Done.")), scene, agent=agent)
 
 

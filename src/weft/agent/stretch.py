@@ -172,11 +172,16 @@ class StretchStream:
             calls[id].state is state for ids, state in wanted for id in ids
         )
 
-    async def close(self) -> None:
+    def stop(self) -> None:
         """Stops following. The run goes on."""
+        for task in (self._reading, self._turn):
+            if task is not None:
+                task.cancel()
+
+    async def close(self) -> None:
+        """As `stop`; returns when nothing is followed any more."""
+        self.stop()
         tasks = [task for task in (self._reading, self._turn) if task is not None]
-        for task in tasks:
-            task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 

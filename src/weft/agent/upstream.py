@@ -343,9 +343,11 @@ class StretchResponse:
         except StoreError as problem:
             raise Unreachable(f"the store of the runs: {problem}", "truncated") from None
         except asyncio.CancelledError:
-            if self._is_over:  # `abort`, not whoever waits here
-                raise Unreachable("the response was aborted", "truncated") from None
-            raise
+            waiting = asyncio.current_task()
+            if waiting is None or waiting.cancelling():
+                raise
+            # Not whoever waits here was cancelled, but the response.
+            raise Unreachable("the response was aborted", "truncated") from None
         if not data:
             self._is_over = True
             await self._stream.close()
@@ -370,6 +372,7 @@ class StretchResponse:
         self._is_over = True
         if self._next is not None:
             self._next.cancel()
+        self._stream.stop()
         if not self._stream.ended:
             self._abandon()
 
