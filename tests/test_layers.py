@@ -206,9 +206,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.gate",
         "weft.agent.decide",
         "weft.agent.turns",
+        "weft.agent.merge",
         "weft.agent.driver",
         "weft.agent.models",
         "weft.agent.runtime",
+        "weft.agent.stretch",
+        "weft.agent.upstream",
     ),
     "the public names": ("weft",),
     "L6 gateway": (

@@ -272,7 +272,7 @@ class RunsEndpoint(_RunsEndpoint):
             key=_idempotency_key(scope),
             limits=new.limits,
             metadata=new.metadata,
-            tools=_client_tools(new.tools or ()),
+            client_tools=_client_tools(new.tools or ()),
             request=_request_digest(body),
         )
         if not new.stream:
