@@ -4,7 +4,7 @@ import pytest
 
 from weft import errors
 from weft.agent.mcp_config import McpUnavailable
-from weft.agent.runtime import UnknownAgent
+from weft.agent.runtime import IllegalFork, KeyReused, UnknownAgent
 from weft.agent.state import IllegalEvent
 from weft.agent.tools import BadArguments
 from weft.errors import (
@@ -45,6 +45,8 @@ TREE = {
     McpUnavailable: ClientError,
     IllegalEvent: ClientError,
     UnknownAgent: ClientError,
+    KeyReused: ClientError,
+    IllegalFork: ClientError,
     BadRequest: ClientError,
     Refused: BadRequest,
     InternalError: WeftError,

@@ -19,6 +19,8 @@
     │   ├── McpUnavailable      an MCP server cannot be used (agent/mcp_config.py)
     │   ├── IllegalEvent        cannot follow in this state of a run (agent/state.py)
     │   ├── UnknownAgent        no agent of that name (agent/runtime.py)
+    │   ├── KeyReused           an idempotency key of another request (agent/runtime.py)
+    │   ├── IllegalFork         a run cannot be forked there (agent/runtime.py)
     │   └── BadRequest          a request body that is not valid
     │       └── Refused         a valid one that the target dialect cannot express
     └── InternalError           our fault; please report it with the capture

@@ -34,16 +34,20 @@ from weft.agent.events import (
     encode_event,
     text_result,
 )
+from weft.agent.lifecycle import PARKED
 from weft.agent.state import RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.agent.tools import AgentTool, tool_of
 from weft.codec import fresh_context
 from weft.errors import ArgumentValueError, ClientError
 from weft.store.base import NotFound, Store, StoreError
-from weft.store.records import NewRun, RunAppend, RunEvent, RunRow
+from weft.store.records import NewEvent, NewRun, RunAppend, RunEvent, RunRow
 
 SWEEP = 0.5
 """Seconds between two looks for runs that are due, which other processes may have left."""
+
+SWEPT = 1000
+"""Runs that one look finds: more than a few may belong to agents that are not here."""
 
 FOLLOW = 0.2
 """Seconds between two looks for the events of a run that another process works on."""
@@ -54,6 +58,14 @@ _json = msgspec.json.Encoder().encode
 
 class UnknownAgent(ClientError):
     """No agent has this name."""
+
+
+class KeyReused(ClientError):
+    """An idempotency key that belongs to another request."""
+
+
+class IllegalFork(ClientError):
+    """A run cannot be forked there; the message says where it can."""
 
 
 class Agent:
@@ -123,7 +135,8 @@ class Runtime:
         self._drivers: dict[str, RunDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._followers: dict[str, set[asyncio.Event]] = {}
-        """Each is set when the run has new events, as far as this process knows."""
+        """By run: one for each follower, set when the run has new events of this process."""
+        self._draining = False
         self._sweeping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Runtime":
@@ -140,6 +153,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Lets running calls end, and gives all runs back."""
+        self.drain()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for driver in self._drivers.values():
@@ -147,6 +161,12 @@ class Runtime:
         if self._tasks:
             await asyncio.wait([*self._tasks.values()])
         self._threads.shutdown(wait=False)
+
+    def drain(self) -> None:
+        """Ends all `events`, wherever they are: whoever follows a run can go on elsewhere."""
+        self._draining = True
+        for id in self._followers:
+            self._notify(id)
 
     # Runs
 
@@ -161,10 +181,12 @@ class Runtime:
         parent: str | None = None,
         metadata: Mapping[str, str] | None = None,
         client_tools: Sequence[ToolSpec] = (),
+        request: str = "",
     ) -> str:
-        """Starts a run; returns its id. `input` is a text, or items of the Responses API. The same
-        `key` of the same owner gives the same run. `client_tools` join those of the agent; their
-        kind is `client`. Raises UnknownAgent, ClientError, StoreError."""
+        """Starts a run; returns its id. `input` is a text, or items of the Responses API.
+        `client_tools` join those of the agent; the client runs them. The same `key` of the same
+        owner gives the same run, if the digests `request` of both are equal. Raises UnknownAgent,
+        KeyReused, ClientError, StoreError."""
         found = self.agents.get(agent)
         if found is None:
             known = ", ".join(self.agents) or "none"
@@ -174,26 +196,61 @@ class Runtime:
             lowered = definition.limits.lowered(limits)
             definition = msgspec.structs.replace(definition, limits=lowered)
         if client_tools:
-            tools = (*definition.tools, *client_tools)
-            names = [one.name for one in tools]
-            taken = next((one for one in names if names.count(one) > 1), None)
-            if taken is not None:
-                raise ClientError(f"tools: agent {agent!r} has a tool {taken!r} already")
-            definition = msgspec.structs.replace(definition, tools=tools)
-        created = RunCreated(definition, _items(input), owner, parent, dict(metadata or {}))
+            taken = {tool.name for tool in definition.tools}
+            for one in client_tools:
+                if one.name in taken:
+                    raise ClientError(f"tools: {one.name!r} is the name of two tools")
+                taken.add(one.name)
+            all_tools = (*definition.tools, *client_tools)
+            definition = msgspec.structs.replace(definition, tools=all_tools)
+        created = RunCreated(
+            definition, _items(input), owner, parent, dict(metadata or {}), request
+        )
+        return await self._create(created, [], key)
+
+    async def fork(
+        self, id: str, after: int, *, owner: str | None = None, key: str | None = None
+    ) -> str:
+        """Starts a run that goes on from the first `after` events of another, and returns its id.
+        No effect is repeated: it can only begin where all calls have their results. Raises
+        NotFound, IllegalFork, KeyReused, StoreError."""
+        await self.row(id, owner)
+        events = [event async for event in self._events(id, 0)]
+        legal = _forkable(id, events)
+        if after not in legal:
+            near = [one for one in legal if one > after][:3] or legal[-3:]
+            raise IllegalFork(
+                f"run {id[:200]!r} cannot be forked after event {after}: there must be such an "
+                "event, nothing may be under way after it, and it must not be the end; "
+                f"possible are {', '.join(map(str, near)) or 'none'}"
+            )
+        first = decode_event(events[0].body)
+        assert isinstance(first, RunCreated)  # by the fold
+        origin = f"{id}/{after}"
+        created = msgspec.structs.replace(first, request=f"fork {origin}", forked=origin)
+        return await self._create(created, [(one.kind, one.body) for one in events[1:after]], key)
+
+    async def _create(self, created: RunCreated, rest: list[NewEvent], key: str | None) -> str:
+        """Stores a run with its first events, unless one with this key exists."""
         new = NewRun(
             id=fresh_context().ids.mint("run"),
-            owner=owner,
-            agent=agent,
+            owner=created.owner,
+            agent=created.definition.name,
             status="running",
-            events=[(created.kind, encode_event(created))],
+            events=[(created.kind, encode_event(created)), *rest],
             due=0.0,
-            parent=parent,
+            parent=created.parent,
             key=key,
         )
         id = await self._store.create_run(new)
         if id == new.id:
             self.wake(id)
+            return id
+        async for event in self._events(id, 0):
+            earlier = decode_event(event.body)
+            if isinstance(earlier, RunCreated) and earlier.request == created.request:
+                break
+            raise KeyReused(f"the idempotency key belongs to another request, that of run {id}")
         return id
 
     async def row(self, id: str, owner: str | None = None) -> RunRow:
@@ -212,7 +269,8 @@ class Runtime:
         return state
 
     async def events(self, id: str, after: int = 0) -> AsyncIterator[RunEvent]:
-        """Yields the events of a run numbered above `after`, as they come, to its end."""
+        """Yields the events of a run numbered above `after`, as they come, to its end or until
+        `drain`."""
         appended = asyncio.Event()
         followers = self._followers.setdefault(id, set())
         followers.add(appended)
@@ -223,7 +281,7 @@ class Runtime:
                 async for event in self._events(id, after):
                     after = event.seq
                     yield event
-                if row is None or (row.ended is not None and row.seq <= after):
+                if row is None or (row.ended is not None and row.seq <= after) or self._draining:
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FOLLOW):
@@ -295,18 +353,35 @@ class Runtime:
         is_error: bool = False,
         owner: str | None = None,
     ) -> None:
-        """Settles a call of which it is unknown whether it has happened. Raises NotFound,
-        IllegalEvent."""
+        """Settles a call of which it is unknown whether it has happened. To say the same again
+        changes nothing. Raises NotFound, IllegalEvent."""
         contents = text_result(result) if isinstance(result, str) else result
-        event = CallResolved(call, action, by, contents, is_error)
-        await self._post(id, owner, lambda state: event)
+        resolved = CallResolved(call, action, by, contents, is_error)
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            found = state.calls.get(call)
+            was = found.resolution if found is not None and found.state is not PARKED else None
+            same = was is not None and msgspec.structs.replace(was, by=by) == resolved
+            return None if same else resolved
+
+        await self._post(id, owner, event)
 
     async def add_message(
-        self, id: str, message: str | Mapping[str, object], *, owner: str | None = None
+        self,
+        id: str,
+        message: str | Mapping[str, object],
+        *,
+        key: str = "",
+        owner: str | None = None,
     ) -> None:
-        """Says something to the agent while it works. Raises NotFound, IllegalEvent."""
+        """Says something to the agent while it works. The same `key` again changes nothing. Raises
+        NotFound, IllegalEvent."""
         [item] = _items(message if isinstance(message, str) else [message])
-        await self._post(id, owner, lambda state: MessageAdded(item))
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            return None if key and key in state.message_keys else MessageAdded(item, key)
+
+        await self._post(id, owner, event)
 
     async def cancel(self, id: str, *, by: str, reason: str = "", owner: str | None = None) -> None:
         """Ends a run. One that has ended stays as it is. Raises NotFound."""
@@ -359,7 +434,13 @@ class Runtime:
 
     async def advance(self, id: str) -> float | None:
         """Works on a run until it ends or waits. Returns the seconds after which somebody must look
-        at it again: another process works on it, or an approval expires. None: nobody need."""
+        at it again: another process works on it or has its agent, or an approval expires. None:
+        nobody need."""
+        row = await self._store.run(id)
+        # Without its tools the run would go on, and every call be refused: another process may have
+        # them, or this one soon.
+        if row is None or row.agent not in self.agents:
+            return None if row is None or row.ended is not None else self._shop.lease
         sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":
@@ -396,7 +477,7 @@ class Runtime:
         """Finds runs that are due: their timers have expired, or their processes have died."""
         while True:
             try:
-                for id in await self._store.due_runs():
+                for id in await self._store.due_runs(SWEPT):
                     self.wake(id)
             except StoreError as error:
                 log.warning("cannot look for runs: %s", error)
@@ -409,6 +490,16 @@ class Runtime:
     def _tools(self, agent: str) -> Mapping[str, AgentTool]:
         found = self.agents.get(agent)
         return {} if found is None else found.tools
+
+
+def _forkable(id: str, events: Sequence[RunEvent]) -> list[int]:
+    """The events after which the run can be forked, by their numbers."""
+    state, found = RunState(id), []
+    for event in events:
+        state.apply(decode_event(event.body), event.at)
+        if state.is_settled and state.end is None:
+            found.append(event.seq)
+    return found
 
 
 def _items(input: str | Sequence[object]) -> tuple[Raw, ...]:
