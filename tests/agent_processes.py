@@ -16,8 +16,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from weft.agent.dispatch import Dispatcher, LocalDispatcher
 from weft.agent.events import AnyRunEvent, decode_event
 from weft.agent.models import RelayModels
+from weft.agent.pgqueuer_dispatch import PgQueuerDispatcher
 from weft.agent.runtime import Agent, Runtime
 from weft.agent.tool_spec import Done, NotDone
 from weft.agent.tools import ToolContext, tool
@@ -169,21 +171,37 @@ def effects(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def runtime_on(
-    url: str, upstream: str, folder: Path, kill: str = "", agent: Agent | None = None
+    url: str,
+    upstream: str,
+    folder: Path,
+    kill: str = "",
+    agent: Agent | None = None,
+    lease: float = LEASE,
+    sweep: float | None = None,
+    serving: bool = True,
 ) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
+    """A runtime; with `sweep`, on a queue that is swept so often. One that does not serve starts
+    runs and decides about them, for others to work on."""
     places = Places(kill)
     store = KillingStore(url, places)
     config = UpstreamConfig("m", "openai-chat", upstream, retry=RetryPolicy(attempts=1))
     routing = Routing({"m": HttpUpstream(config)}, {})
     persistence = Persistence(store)
-    sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+    sessions = Sessions(persistence, policy=RetentionPolicy(lease=lease))
     await sessions.start(())
     models = RelayModels(routing, persistence, RequestLimits(), Scrubber([]))
     agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
+    dispatcher: Dispatcher = LocalDispatcher(store)
+    if sweep is not None:
+        dispatcher = await PgQueuerDispatcher.connect(store, url, lease=lease, sweep=sweep)
+    runtime = Runtime(store, [agent], models, lease=lease, dispatcher=dispatcher)
     try:
-        async with Runtime(store, [agent], models, lease=LEASE) as runtime:
-            yield runtime, store, places
+        if serving:
+            await runtime.__aenter__()
+        yield runtime, store, places
     finally:
+        await runtime.close()
+        await dispatcher.close()
         await sessions.close()
         for one in routing.upstreams.values():
             await one.close()

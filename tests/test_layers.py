@@ -142,8 +142,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream.demo.upstream",
         "weft.upstream.demo",
         "weft.store",
-        "weft.store.records",
         "weft.store.queries",
+        "weft.store.records",
         "weft.store.base",
         "weft.store.escaping",
         "weft.store.migrations",
@@ -200,6 +200,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.turns",
         "weft.agent.driver",
         "weft.agent.models",
+        "weft.agent.dispatch",
+        "weft.agent.pgqueuer_dispatch",
         "weft.agent.runtime",
     ),
     "the public names": ("weft",),
@@ -420,6 +422,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 DEPENDENCIES = {
     "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
+    "weft.agent.pgqueuer_dispatch": {"asyncpg", "pgqueuer"},
     "weft.gateway": {"httptools", "starlette", "uvicorn", "websockets"},
     "weft.cli": {"click", "rich"},
 }

@@ -31,6 +31,7 @@ EXTRAS = {
     "uvloop": "gateway",
     "websockets": "gateway",
     "asyncpg": "postgres",
+    "pgqueuer": "workers",
 }
 """Which extra of the package installs a library."""
 
