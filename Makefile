@@ -52,6 +52,7 @@ bench: .venv/ready
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.gateway.storing
+	$(BIN)/python -m bench.agent
 
 # Both stop at a number of inputs, or after SECONDS each; SEED names the inputs.
 SEED ?= 1

@@ -4,19 +4,20 @@ python -m tests.agent_processes STORE UPSTREAM FOLDER [KILL]
 
 Starts a run, or goes on with the one that is there, until it ends or waits, and says which. KILL
 says where to die of SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or
-`effect:2`, right after the second effect of a tool.
+`effect:2`, right after the second effect of a tool; `freeze:after:7` is SIGSTOP there.
 """
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from weft.agent.dispatch import Dispatcher, LocalDispatcher
+from weft.agent.driver import Models
 from weft.agent.events import AnyRunEvent, decode_event
 from weft.agent.models import RelayModels
 from weft.agent.pgqueuer_dispatch import PgQueuerDispatcher
@@ -53,8 +54,11 @@ class Places:
 
     def reach(self, place: str) -> None:
         self.counts[place] += 1
-        if self._kill == f"{place}:{self.counts[place]}":
+        here = f"{place}:{self.counts[place]}"
+        if self._kill == here:
             os.kill(os.getpid(), signal.SIGKILL)
+        elif self._kill == f"freeze:{here}":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class KillingStore(SqlStore):
@@ -179,6 +183,7 @@ async def runtime_on(
     lease: float = LEASE,
     sweep: float | None = None,
     serving: bool = True,
+    models_of: Callable[[RelayModels], Models] = lambda models: models,
 ) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
     """A runtime; with `sweep`, on a queue that is swept so often. One that does not serve starts
     runs and decides about them, for others to work on."""
@@ -194,7 +199,7 @@ async def runtime_on(
     dispatcher: Dispatcher = LocalDispatcher(store)
     if sweep is not None:
         dispatcher = await PgQueuerDispatcher.connect(store, url, lease=lease, sweep=sweep)
-    runtime = Runtime(store, [agent], models, lease=lease, dispatcher=dispatcher)
+    runtime = Runtime(store, [agent], models_of(models), lease=lease, dispatcher=dispatcher)
     try:
         if serving:
             await runtime.__aenter__()

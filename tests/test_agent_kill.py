@@ -7,7 +7,9 @@ every call is closed once, a nameless one is never run, the run ends, and the st
 
 import asyncio
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -118,6 +120,8 @@ async def check(there: Site) -> list[AnyRunEvent]:
     )
     assert set(closed.values()) == {1}
     assert all(entry.ended is not None for entry in entries), "no response is left behind"
+    completed = {entry.id for entry in entries if entry.status == "completed"}
+    assert completed == {turn.response for turn in state.turns}, "a turn without its receipt"
     return events
 
 
@@ -148,7 +152,16 @@ def test_a_run_that_nobody_kills_comes_to_all_places(tmp_path: Path) -> None:
 
 
 ALL = [f"{place}:{number}" for place, times in PLACES.items() for number in range(1, times + 1)]
-SOME = ["before:1", "after:3", "before:6", "after:8", "before:12", "effect:1", "effect:3"]
+SOME = [
+    "before:1",
+    "before:2",
+    "after:3",
+    "before:6",
+    "after:8",
+    "before:12",
+    "effect:1",
+    "effect:3",
+]
 
 
 @pytest.mark.parametrize("kill", SOME)
@@ -161,6 +174,28 @@ def test_a_run_survives_kill_9(kill: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill", ALL)
 def test_a_run_survives_kill_9_everywhere(kill: str, kind: Kind, tmp_path: Path) -> None:
     survive(kind, tmp_path, kill)
+
+
+@pytest.mark.parametrize("place", ["before:2", "after:3", "before:5", "effect:1"])
+def test_a_frozen_process_that_wakes_up_changes_nothing(place: str, tmp_path: Path) -> None:
+    """Another one has taken the run over meanwhile, and a person has settled what was parked."""
+    with site("sqlite", tmp_path) as there:
+        command = [sys.executable, "-m", "tests.agent_processes", there.url, there.upstream.url]
+        with subprocess.Popen(
+            [*command, str(there.folder), f"freeze:{place}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as frozen:
+            _, status = os.waitpid(frozen.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            asyncio.run(settle(there))
+            before = asyncio.run(check(there))
+            frozen.send_signal(signal.SIGCONT)
+            said, errors = frozen.communicate(timeout=60)
+        assert said.splitlines()[-1].startswith("rests run.finished"), errors
+        assert asyncio.run(check(there)) == before
+        verify(there)
 
 
 PAIRS = [tuple(random.Random(seed).choices(ALL, k=2)) for seed in range(12)]

@@ -239,6 +239,7 @@ ODD = {
     "call-left-open": ["end-missing"],
     "call-left-open-and-cut": ["end-missing", "end-missing"],
     "call-repeated": ["call-repeated", "call-id-collision", "call-repeated", "call-id-collision"],
+    "call-repeated-and-cut": ["end-missing", "call-id-collision", "end-missing"],
     "character-cut-in-two": ["surrogate-lone"],
     "delta-after-the-stop": ["delta-late", "block-interleaved", "delta-late", "end-missing"],
     "deltas-that-do-not-fit": ["event-unknown", "event-unknown", "end-repeated",
@@ -575,6 +576,24 @@ def test_an_open_call_is_complete_if_the_message_stops_for_it_and_its_json_is_va
     response = read(*use(0, "a", arguments)[:-1], reason=reason)
     assert [one.invalid for one in response._calls()] == [invalid]
     assert "end-missing" in codes(response)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "found"),
+    [
+        ('{"x":2}', "tool_use", [None, None]),
+        ('{"x":2}', "max_tokens", [None, "stream-failed"]),
+        ('{"x":', "tool_use", [None, "stream-failed"]),
+        ('{"x":1}', "tool_use", [None]),
+        ('{"x":1}', "max_tokens", [None]),
+    ],
+)
+def test_an_open_call_that_repeats_an_id_is_complete_like_any_other(
+    arguments: str, reason: str, found: list[str | None]
+) -> None:
+    events = [*use(0, "a", '{"x":1}'), *use(1, "a", arguments)[:-1]]
+    calls = read(*events, reason=reason)._calls()
+    assert [call.invalid for call in calls] == found
 
 
 def test_an_open_compaction_is_not_lost_at_a_clean_end() -> None:

@@ -840,7 +840,7 @@ def test_a_conversation_that_begins_with_the_assistant_gets_a_user_turn_first() 
 
 
 def test_a_long_user_id_is_replaced_by_its_hash() -> None:
-    body, losses = written(other(user="u" * 65))
+    body, losses = written(other(user="u" * 257))
     assert len(body["metadata"]["user_id"]) == 64
     assert outcomes(losses) == [warned("user")]
 

@@ -30,7 +30,7 @@ from weft.check.report import (
 )
 from weft.check.rules import all_rules, rules_named, rules_of
 from weft.check.sarif import as_sarif
-from weft.check.sse_lines import Position
+from weft.check.sse_lines import LineCounter, Position
 from weft.context import Context
 from weft.dialects import DIALECTS, DialectName
 from weft.dialects.rules import Severity
@@ -298,6 +298,32 @@ def test_the_findings_of_a_response_are_known_when_the_next_one_begins() -> None
     assert checker.feed(CUT) == []
     assert checker.feed(FIRST) == [FOUND]
     assert checker.position(FOUND) == Position(3, 1)
+
+
+TEXTS = st.text("\nn\ré€😀\ufeff", max_size=12)
+
+
+@QUICK
+@given(TEXTS, st.lists(st.integers(0, 40)), st.integers(1, 5))
+def test_lines_and_columns_are_those_of_the_text(text: str, at: list[int], size: int) -> None:
+    raw = text.encode()
+    counter = LineCounter()
+    for start in range(0, len(raw), size):
+        counter.feed(raw[start : start + size])
+    for count in sorted(place for place in at if place <= len(text)):
+        before = text[:count].removeprefix("\ufeff")
+        expected = Position(before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1)
+        assert counter.position(len(text[:count].encode())) == expected
+
+
+def test_columns_count_characters() -> None:
+    # CR ends a line of the stream, but none of an editor.
+    raw = CUT.replace(b"Hel", "Hé€😀".encode()).replace(b"\n", b"\r")
+    (found,) = [one for one in examine(raw).findings if one.code == FOUND.code]
+    assert (found.offset, examine(raw).position(found)) == (
+        len(FIRST) + 7,
+        Position(1, len(FIRST) + 2),
+    )
 
 
 HEAD = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -614,6 +640,7 @@ def test_sarif_is_one_run_with_its_rules_results_and_what_could_not_be_read() ->
                         "properties": {"event": 1},
                     }
                 ],
+                "columnKind": "unicodeCodePoints",
             }
         ],
     }

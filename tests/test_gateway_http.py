@@ -209,6 +209,15 @@ def test_tokens_are_counted_by_an_upstream_that_can(http: httpx.Client, far: Ups
     assert json.loads(exchange.body) == {"model": model, "system": "Be brief.", "messages": HELLO}
 
 
+def test_the_lines_of_a_repeated_header_are_one_list(http: httpx.Client, far: Upstream) -> None:
+    model = far.script((answer(b'{"input_tokens":1234}'),))
+    body = {"model": f"far/{model}", "messages": HELLO}
+    lines = [("anthropic-beta", "two"), ("anthropic-version", "2023-06-01")]
+    lines += [("anthropic-beta", "three,one")]
+    assert http.post("/v1/messages/count_tokens", json=body, headers=lines).status_code == 200
+    assert far.exchange(model).headers["anthropic-beta"] == "two,one"
+
+
 @pytest.mark.parametrize("status", ["404 Not Found", "500 Internal Server Error"])
 def test_tokens_are_estimated_where_the_upstream_does_not_count(
     status: str, http: httpx.Client, far: Upstream

@@ -854,9 +854,10 @@ def test_missing_counts_stay_unknown(told: Json, expected: Usage) -> None:
     ],
 )
 def test_a_finish_reason_means(word: str, reason: str) -> None:
-    response = read(frame(text("a")), end=frame(finishReason=word))
-    assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
-    assert response.findings == ()
+    for written in (word, word.lower()):
+        response = read(frame(text("a")), end=frame(finishReason=written))
+        assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
+        assert response.findings == ()
 
 
 @pytest.mark.parametrize(
@@ -870,7 +871,9 @@ def test_a_finish_reason_means(word: str, reason: str) -> None:
     ],
 )
 def test_a_finish_reason_of_a_failed_turn_is_an_error(word: str, again: bool) -> None:
-    response = read(frame(call(name="look")), end=frame(finishReason=word, finishMessage="why"))
+    end, lower = (frame(finishReason=x, finishMessage="why") for x in (word, word.lower()))
+    response = read(frame(call(name="look")), end=end)
+    assert response == read(frame(call(name="look")), end=lower)
     assert (response.finish_reason, response.raw_finish_reason) == ("error", word)
     assert response.error is not None
     assert (response.error.kind, response.error.message) == ("upstream", "why")
@@ -888,6 +891,12 @@ def test_a_finish_reason_of_a_failed_turn_is_an_error(word: str, again: bool) ->
         (["FINISH_REASON_UNSPECIFIED", "STOP"], "STOP", []),
         (["SAFETY", "STOP"], "SAFETY", []),
         (["SAFETY", "MAX_TOKENS"], "SAFETY", ["finish-repeated"]),
+        (["STOP", "FINISH_REASON_UNSPECIFIED"], "STOP", []),
+        (["SAFETY", "FINISH_REASON_UNSPECIFIED"], "SAFETY", []),
+        (["stop", "MAX_TOKENS"], "MAX_TOKENS", []),
+        (["finish_reason_unspecified", "stop"], "STOP", []),
+        (["SAFETY", "stop"], "SAFETY", []),
+        (["SAFETY", "safety"], "SAFETY", []),
     ],
 )
 def test_a_specific_reason_wins_over_a_plain_stop(
@@ -914,6 +923,35 @@ def test_a_blocked_prompt_is_content_filter_without_content(word: str) -> None:
     assert types(one) == ["response-metadata", "finish"]
     assert (one.response.finish_reason, one.response.raw_finish_reason) == ("content-filter", word)
     assert one.response.findings == ()
+
+
+def test_the_message_of_a_blocked_prompt_stays_with_its_reason() -> None:
+    first = {"blockReason": "SAFETY", "blockReasonMessage": "no"}
+    for second in (
+        {"blockReason": "SAFETY"},
+        {"blockReason": "SAFETY", "blockReasonMessage": ""},
+        {"blockReason": "OTHER", "blockReasonMessage": "never"},
+    ):
+        frames = [{"promptFeedback": one, "responseId": "r1"} for one in (first, second)]
+        finish = decoded(*frames, end=None).parts[-1]
+        assert isinstance(finish, Finish)
+        assert finish.raw_reason == "SAFETY"
+        assert json.loads(bytes(finish.extra or b"")) == {"blockReasonMessage": "no"}
+
+
+def test_the_message_of_a_finish_reason_that_is_ignored_is_ignored() -> None:
+    frames = [
+        frame(finishReason="SAFETY", finishMessage="unsafe"),
+        frame(finishReason="MAX_TOKENS", finishMessage="too long"),
+        frame(finishReason="STOP", finishMessage="done"),
+    ]
+    finish = decoded(*frames, end=None).parts[-1]
+    assert isinstance(finish, Finish)
+    assert finish.raw_reason == "SAFETY"
+    assert json.loads(bytes(finish.extra or b"")) == {"finishMessage": "unsafe"}
+    later = decoded(frame(finishReason="SAFETY"), frame(finishMessage="unsafe"), end=None).parts[-1]
+    assert isinstance(later, Finish)
+    assert json.loads(bytes(later.extra or b"")) == {"finishMessage": "unsafe"}
 
 
 def test_prompt_feedback_without_a_block_reason_is_ignored() -> None:

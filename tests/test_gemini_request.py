@@ -22,7 +22,7 @@ from weft.dialects.anthropic_messages.request import REQUEST as MESSAGES
 from weft.dialects.envelope import Envelope, ReasoningState, to_base64, wrap
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
-from weft.dialects.requests.codec import Loss
+from weft.dialects.requests.codec import Loss, Losses
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -457,6 +457,60 @@ def test_equivalent_fields_are_parsed_alike(fields: Object, expected: Object) ->
     assert read(generationConfig=fields) == Request("", dialect=NAME, messages=messages, **expected)
 
 
+def test_a_hosted_tool_is_not_among_the_allowed_functions() -> None:
+    tools = (Tool("f"), Tool("web_search", "web-search"))
+    choice = ToolChoice("auto", allowed=("f", "web_search", "undeclared"))
+    request = Request("m", read().messages, tools=tools, tool_choice=choice)
+    body, losses = written(request)
+    config = body["toolConfig"]["functionCallingConfig"]
+    assert config == {"mode": "VALIDATED", "allowedFunctionNames": ["f", "undeclared"]}
+    assert ("tool_choice.allowed[1]", "refused") in [(one.path, one.outcome) for one in losses]
+
+
+TWO_SCHEMAS: list[tuple[Object, str]] = [
+    (
+        {
+            "generationConfig": {
+                "responseMimeType": "application/json",
+                "responseJsonSchema": {"type": "string"},
+                "responseSchema": {"type": "STRING"},
+            }
+        },
+        "generationConfig.responseSchema",
+    ),
+    (
+        {
+            "tools": [
+                {
+                    "functionDeclarations": [
+                        {
+                            "name": "f",
+                            "parametersJsonSchema": {"type": "object", "properties": {}},
+                            "parameters": {"type": "OBJECT"},
+                        }
+                    ]
+                }
+            ]
+        },
+        "tools[0].parameters",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "path"), TWO_SCHEMAS)
+def test_a_schema_in_both_forms_goes_to_this_api_only(fields: Object, path: str) -> None:
+    request = parse({**BARE, **fields}).request
+    assert written(request) == ({**BARE, **fields}, [])
+    edited = msgspec.structs.replace(plain(request), model="m")
+    assert written(edited) == ({**BARE, **fields}, [])
+    losses = Losses()
+    MESSAGES.render(edited, Context(), losses)
+    detail = f"{path.rpartition('[0].')[2]} is not available on anthropic-messages; remove it"
+    assert [one for one in losses.found if one.outcome == "refused"] == [
+        Loss(path, "refused", detail)
+    ]
+
+
 def test_a_single_object_is_accepted_in_place_of_a_list() -> None:
     loose = {
         "system_instruction": {"parts": {"text": "be"}},
@@ -574,18 +628,6 @@ BAD: list[tuple[Object, str]] = [
     ({"systemInstruction": "be"}, "systemInstruction"),
     ({"systemInstruction": {"parts": [{"text": 1}]}}, "systemInstruction.parts[0].text"),
     ({"tools": [{"functionDeclarations": [{}]}]}, "tools[0].functionDeclarations[0]"),
-    (
-        {
-            "tools": [
-                {
-                    "functionDeclarations": [
-                        {"name": "f", "parameters": {}, "parametersJsonSchema": {}}
-                    ]
-                }
-            ]
-        },
-        "tools[0].functionDeclarations[0].parameters",
-    ),
     (
         {"tools": [{"mcpServers": [{"name": "s"}]}]},
         "tools[0].mcpServers[0].streamableHttpTransport",

@@ -384,6 +384,18 @@ FIELDS: list[tuple[Object, Request]] = [
     ({"function_call": "none"}, Request("m", tool_choice=ToolChoice("none"))),
     ({"function_call": "odd"}, Request("m", extra=Raw(b'{"function_call":"odd"}'))),
     (
+        {"function_call": "none", "tool_choice": "none"},
+        Request("m", tool_choice=ToolChoice("none")),
+    ),
+    (
+        {"function_call": "auto", "tool_choice": "required"},
+        Request("m", tool_choice=ToolChoice("auto"), extra=Raw(b'{"tool_choice":"required"}')),
+    ),
+    (
+        {"function_call": {"name": "f"}, "tool_choice": UNKNOWN_CHOICE},
+        Request("m", tool_choice=ToolChoice("required", "f"), extra=Raw(UNKNOWN_CHOICE_EXTRA)),
+    ),
+    (
         {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
         Request("m", tools=(Tool("f"),), tool_choice=ToolChoice("required", "f")),
     ),

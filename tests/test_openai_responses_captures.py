@@ -21,6 +21,7 @@ SEVERAL = ("two-responses", "another-response-spliced-in")
 SINGLE = [path for path in CAPTURES if path.stem not in SEVERAL]
 
 ODD = {
+    "annotation-without-an-index-after-a-gap": ["index-disordered"],
     "annotations-of-every-kind": ["start-missing", "event-unknown"],
     "arguments-only-at-the-end": ["whole-extends"],
     "call-id-only-at-the-end": ["call-id-late", "call-id-late"],

@@ -259,6 +259,21 @@ def test_annotations_are_sources_once_and_stay_with_their_text() -> None:
     assert [json.loads(bytes(raw)) for raw in text.annotations] == [citation, file]
 
 
+@pytest.mark.parametrize("indexes", [(0, 2, None), (1, 2, None), (None, 2, None), (2, None, None)])
+def test_an_annotation_without_an_index_is_another_one(indexes: tuple[int | None, ...]) -> None:
+    cited = [{"type": "url_citation", "url": f"https://{name}.example"} for name in "abc"]
+    events = [
+        event("output_text.annotation.added", output_index=0, content_index=0,
+              annotation_index=index, annotation=one)
+        for index, one in zip(indexes, cited, strict=True)
+    ]  # fmt: skip
+    whole = done(0, type="message", content=[{**text_part("x"), "annotations": cited}])
+    response = read(said(0, "x"), *events, whole)
+    sources = [item for item in response.items if isinstance(item, Source)]
+    assert [source.url for source in sources] == [one["url"] for one in cited]
+    assert "index-disordered" in [finding.code for finding in response.findings]
+
+
 def test_items_without_parts_of_their_own_are_opaque() -> None:
     item = {"type": "compaction", "id": "cmp", "encrypted_content": "z", "arguments": {"a": 1}}
     found = read(added(0, **item), done(0, **item))

@@ -48,6 +48,7 @@ from weft import (
 from weft.dialects.envelope import Envelope, ReasoningState, unwrap
 from weft.dialects.openai_responses.encoder import body
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.dialects.openai_responses.request import REQUEST
 from weft.findings import Findings
 from weft.request import OutputFormat, ReasoningOptions, Sampling, Tool, ToolChoice
 
@@ -556,6 +557,45 @@ def test_tool_choice_is_echoed(choice: ToolChoice | None, echo: object) -> None:
     response = written(context=context)[0]["response"]
     assert response["tool_choice"] == echo
     assert response["text"]["format"] == {"type": "json_object"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        {"type": "function", "name": "f"},
+        {"type": "custom", "name": "g"},
+        {"type": "mcp", "server_label": "s"},
+        {"type": "web_search_preview_2025_03_11"},
+        {"type": "image_generation"},
+        {
+            "type": "allowed_tools",
+            "tools": [
+                {"type": "function", "name": "f"},
+                {"type": "custom", "name": "g"},
+                {"type": "mcp", "server_label": "s"},
+                {"type": "web_search_preview_2025_03_11"},
+                {"type": "image_generation"},
+            ],
+            "mode": "auto",
+        },
+        {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}], "mode": "new"},
+        {"type": "function", "name": "not declared"},
+        {"type": "custom", "name": "not declared"},
+    ],
+)
+def test_the_tool_choice_of_a_request_is_echoed_as_it_came(choice: object) -> None:
+    tools = [
+        {"type": "function", "name": "f"},
+        {"type": "custom", "name": "g"},
+        {"type": "mcp", "server_label": "s", "server_url": "u"},
+        {"type": "web_search_preview_2025_03_11"},
+        {"type": "image_generation"},
+    ]
+    body = {"model": "m", "input": "hi", "tools": tools, "tool_choice": choice}
+    request = REQUEST.parse(json.dumps(body).encode(), Context()).request
+    response = written(context=Context(request=request))[0]["response"]
+    assert response["tool_choice"] == choice
 
 
 def test_the_response_id_the_store_flag_and_the_time_come_from_the_context() -> None:

@@ -1285,6 +1285,7 @@ def test_a_tool_choice_of_this_dialect_is_sent_unchanged() -> None:
     tools: list[Object] = [
         {"type": "mcp", "server_label": "s", "server_url": "u"},
         {"type": "image_generation"},
+        {"type": "web_search_preview_2025_03_11"},
     ]
     for choice in (
         {"type": "mcp", "server_label": "s"},
@@ -1293,6 +1294,11 @@ def test_a_tool_choice_of_this_dialect_is_sent_unchanged() -> None:
             "type": "allowed_tools",
             "mode": "auto",
             "tools": [{"type": "mcp", "server_label": "s"}, {"type": "image_generation"}],
+        },
+        {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "web_search_preview_2025_03_11"}],
         },
     ):
         body: Object = {"model": "m", "input": [], "tools": tools, "tool_choice": choice}

@@ -1,6 +1,7 @@
 """The reasoning of tool calls is saved, and restored if the client did not send it back."""
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from weft.request import (
     TextContent,
     Tool,
 )
+from weft.store.records import CallReasoning
 
 REQUESTS = sorted(name for name, dialect in DIALECTS.items() if dialect.request is not None)
 MARK = "QQ"
@@ -394,6 +396,19 @@ async def test_deleting_the_response_deletes_its_reasoning(stores: Stores) -> No
     await store.delete("", "resp_1")
     bare = stripped(request_of((THOUGHT, CALL)))
     assert (await restore(store, "", bare)).request == bare
+
+
+@each_store
+async def test_an_unreadable_row_is_ignored_and_others_are_not(stores: Stores) -> None:
+    store = await stores.opened()
+    other = replace(CALL, id="call_2")
+    await save(store, "alice", response_of((THOUGHT, CALL, THOUGHT, other)))
+    bare = stripped(request_of((CALL,), (other,)))
+    for data in (b"{", b"{}", b"\xff", b"[" * 100_000):
+        await store.save_reasoning("alice", [CallReasoning(CALL.id, "", "up", time.time(), data)])
+        restored = (await restore(store, "alice", bare)).request
+        assert restored.messages[1] == bare.messages[1]
+        assert THOUGHT in restored.messages[3].content
 
 
 @each_store

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from tests.strategies import QUICK
+from weft.context import Context
+from weft.dialects import DIALECTS
 from weft.dialects.requests.codec import Loss, Losses
 from weft.dialects.requests.data_urls import (
     DataUrl,
@@ -27,6 +29,7 @@ from weft.errors import BadRequest
 from weft.request import (
     FileContent,
     ImageContent,
+    Message,
     OpaqueContent,
     OutputFormat,
     ReasoningOptions,
@@ -45,7 +48,23 @@ def test_a_data_url_is_opened_and_written_back(data: str) -> None:
     assert parse_data_url(url) == DataUrl("image/png", data)
 
 
-@pytest.mark.parametrize("url", ["", "https://a.example", "data:text/plain,hi", "data:;base64,AA"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "data:image/png;charset=utf-8;base64",
+        "data:image/png;name=a.png; charset=utf-8;base64",
+        "DATA:image/png;BASE64",
+        "data:image/png;;base64",
+    ],
+)
+def test_the_parameters_of_a_data_url_are_dropped(head: str) -> None:
+    assert parse_data_url(f"{head},AA;base64,==") == DataUrl("image/png", "AA;base64,==")
+
+
+OTHERS = ["", "https://a.example", "data:text/plain,hi", "data:;base64,AA", "data:a/b;x,;base64,AA"]
+
+
+@pytest.mark.parametrize("url", OTHERS)
 def test_other_addresses_stay(url: str) -> None:
     assert parse_data_url(url) is None
 
@@ -76,10 +95,37 @@ def test_a_document_of_plain_text_is_its_text(file: FileContent, text: str | Non
     assert text_of_file(file) == text
 
 
-def test_a_user_is_known_by_at_most_64_letters() -> None:
-    assert shorten_identifier("u" * 64) == "u" * 64
-    assert len(shorten_identifier("u" * 65)) == 64
-    assert shorten_identifier("u" * 65) != shorten_identifier("u" * 66)
+def test_only_an_identifier_above_the_limit_is_hashed() -> None:
+    assert shorten_identifier("u" * 100, 100) == "u" * 100
+    assert len(shorten_identifier("u" * 101, 100)) == 64
+    assert shorten_identifier("u" * 101, 100) != shorten_identifier("u" * 102, 100)
+
+
+LIMITS = [
+    ("openai-responses", "openai-chat", "safety_identifier", 128),
+    ("openai-chat", "openai-responses", "safety_identifier", 128),
+    ("openai-responses", "openai-chat", "user", 64),
+    ("openai-chat", "anthropic-messages", "user", 256),
+    ("openai-chat", "anthropic-messages", "safety_identifier", 256),
+    ("anthropic-messages", "openai-chat", "user", 64),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "field", "limit"), LIMITS)
+def test_an_identifier_is_hashed_above_the_limit_of_the_target(
+    source: str, target: str, field: str, limit: int
+) -> None:
+    for length in (limit, limit + 1):
+        user = "u" * length
+        turns = (Message("user", (TextContent("hi"),)),)
+        plain = Request("m", turns, dialect=source, max_output_tokens=99)
+        request = msgspec.structs.replace(plain, **{field: user})
+        losses = Losses()
+        codec = DIALECTS[target].request
+        assert codec is not None
+        body = codec.render(request, Context(), losses).body
+        warned = [one.path for one in losses.found if one.outcome == "warned"]
+        assert (user.encode() in body, warned) == (length == limit, [field] * (length > limit))
 
 
 def closed(**properties: object) -> dict[str, object]:

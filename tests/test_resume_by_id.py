@@ -1,7 +1,9 @@
 """Chat and Messages streams that are resumed by the ids of their events."""
 
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -125,6 +127,27 @@ def test_a_stream_of_another_key_or_another_dialect_is_not_there(world: World, p
     (other,) = set(PATHS) - {path}
     assert foreign.status_code == 404
     assert world.ask(other, body, **last).status_code == 404
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stream_whose_log_was_removed_is_not_found(world: World, path: str) -> None:
+    body = world.body(*texts("Warp and weft."))
+    seen = ID.search(world.ask(path, body, **{"weft-resume": "1"}).content)
+    assert seen is not None
+    log_id = seen[1].decode()
+    # As the retention policy does when a log is old enough.
+    with closing(sqlite3.connect(world.scene.database.path)) as database, database:
+        database.execute("UPDATE response SET pruned = TRUE WHERE id = ?", (log_id,))
+        database.execute("DELETE FROM block WHERE response = ?", (log_id,))
+    told = world.ask(path, body, **{"last-event-id": f"{log_id}/0"})
+    assert told.status_code == 404
+    assert log_id in told.json()["error"]["message"]
+
+
+def test_a_response_that_was_not_streamed_has_no_stream(world: World) -> None:
+    path, body = PATHS[0], world.body(*texts("Warp and weft."))
+    whole = world.ask(path, body | {"stream": False, "store": True}).json()
+    assert world.ask(path, body, **{"last-event-id": f"{whole['id']}/0"}).status_code == 404
 
 
 @pytest.mark.parametrize("path", PATHS)

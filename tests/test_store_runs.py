@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
+from tests.clocks import hours_off
 from tests.stores import (
     Stores,
     each_store,
@@ -682,6 +683,17 @@ async def test_a_frozen_owner_is_fenced_when_it_wakes(stores: Stores) -> None:
         go(process)
         assert await asyncio.to_thread(read_words, process) == ["fenced", "False"]
     assert await contents(store) == CREATED
+
+
+@postgres_store
+async def test_the_clock_of_the_database_decides_how_long_a_run_is_held(stores: Stores) -> None:
+    store = await stores.opened()
+    await store.create_run(new())
+    now = (await existing(store)).created
+    for hours in (1, -1):
+        with child("hold", stores.url, "one", hours_off(hours)) as process:
+            claimed, _ = await asyncio.to_thread(read_words, process)
+        assert (claimed, abs((await existing(store)).until - now) < 600) == ("claimed", True)
 
 
 @sqlite_store

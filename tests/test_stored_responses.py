@@ -189,9 +189,10 @@ def test_input_items_are_those_of_this_turn_only(world: World) -> None:
     assert item.to_dict()["content"] == [{"type": "input_text", "text": "two"}]
 
 
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=101", "limit=x", "after=msg_none", "limit=1&after="]
-)
+PAGES = ("limit=0", "limit=101", "limit=x", "after=msg_none", "limit=1&after=", "order=up")
+
+
+@pytest.mark.parametrize("query", PAGES)
 def test_an_invalid_page_is_refused_by_parameter(world: World, query: str) -> None:
     made = world.sdk.responses.create(model=world.script(said("Fine.")), input="Hello?")
     answer = world.ask("GET", f"/v1/responses/{made.id}/input_items?{query}")
@@ -200,6 +201,16 @@ def test_an_invalid_page_is_refused_by_parameter(world: World, query: str) -> No
         assert answer.status_code == 200
     else:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+
+
+def test_whether_to_stream_a_stored_response_is_true_or_false(world: World) -> None:
+    made = world.sdk.responses.create(model=world.script(said("Fine.")), input="Hello?")
+    path = f"/v1/responses/{made.id}?stream="
+    kinds = [world.ask("GET", path + word).headers["content-type"] for word in ("true", "false")]
+    assert kinds == ["text/event-stream; charset=utf-8", "application/json"]
+    error = world.ask("GET", path + "yes")
+    assert error.status_code == 400
+    assert error.json()["error"]["message"].endswith("'yes'; expected false or true")
 
 
 def test_a_response_with_store_false_is_not_stored(either: World) -> None:

@@ -257,3 +257,27 @@ def test_a_dialect_of_streams_alone_has_no_requests(
 ) -> None:
     with pytest.raises(UnknownDialect, match="ai-sdk has streams only"):
         translated(ASKED, target, source)
+
+
+ASKING: list[Object] = [{}, {"require_approval": None}, {"require_approval": "always"}]
+
+
+@pytest.mark.parametrize("approval", ASKING)
+def test_a_remote_tool_that_must_ask_never_runs_unasked(approval: Object) -> None:
+    server = {"type": "mcp", "server_label": "s", "server_url": "https://s.example", **approval}
+    body: Object = {"model": "m", "input": "hi", "tools": [server]}
+    for target in ("anthropic-messages", "gemini"):
+        with pytest.raises(Refused) as refused:
+            translated(body, target)
+        assert refused.value.path == "tools[0].require_approval"
+    with pytest.raises(Refused) as refused:
+        translated(body, "openai-chat")
+    assert refused.value.path == "tools[0]"
+
+
+def test_a_remote_tool_that_need_not_ask_runs_without_a_loss() -> None:
+    server = {"type": "mcp", "server_label": "s", "server_url": "https://s.example"}
+    tools = [{**server, "require_approval": "never"}]
+    body: Object = {"model": "m", "input": "hi", "tools": tools, "max_output_tokens": 9}
+    for target in ("anthropic-messages", "gemini"):
+        assert translated(body, target).losses == ()

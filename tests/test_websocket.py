@@ -820,6 +820,9 @@ def test_where_sockets_are_switched_off_clients_are_told_to_use_http(
     ):
         dialled(World(running, far).address)
     assert caught.value.response.status_code == 426
+    # RFC 9110 (15.5.22 and 7.8): both are required.
+    headers = caught.value.response.headers
+    assert (headers["upgrade"], headers["connection"]) == ("HTTP/1.1", "Upgrade")
     assert "WebSocket" in json.loads(caught.value.response.body)["error"]["message"]
 
 

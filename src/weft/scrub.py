@@ -35,22 +35,46 @@ class Secret:
         raise TypeError("a secret is not to be written down")
 
 
-_MASKED = r"(?:[A-Za-z0-9_\-*]|\.{2,}|…)"  # some hosts echo a key with its middle left out
+# Some hosts echo a key with its middle left out.
+_MASKED = r"(?:[A-Za-z0-9_\-*]|\.{2,}|…)"
+# After `hf_` and the like, only what no name in a program or a database looks like.
+_UNBROKEN = r"(?:[A-Za-z0-9]{16,}|[A-Za-z0-9]{2,}(?:\*{2,}|\.{2,}|…)[A-Za-z0-9*]*)"
 
 _TOKENS = re.compile(
-    rf"(?i)\b(?:sk|pk|rk|gsk|csk|xai|pplx|nvapi)-{_MASKED}{{8,}}"
+    # OpenAI, Anthropic, OpenRouter and most others; Cerebras, xAI, Perplexity, NVIDIA, Tavily,
+    # GitLab, Slack
+    rf"(?i)\b(?:sk|pk|rk|gsk|csk|xai|pplx|nvapi|tvly|glpat|xox[a-z])-{_MASKED}{{8,}}"
+    # Groq, Hugging Face, Replicate, Fireworks, Vercel, GitHub, and hosts with `sk_`
+    rf"|\b(?:gsk|hf|r8|fw|vck|gh[oprsu]|sk)_{_UNBROKEN}"
+    # GitHub, Together, Stripe
+    r"|\b(?:github_pat|tgp_v1|[spr]k_(?:live|test))_[A-Za-z0-9_\-*]{16,}"
     r"|\bkey-[A-Za-z0-9_\-]{16,}"
-    r"|\bAIza[A-Za-z0-9_\-]{20,}"
-    r"|\b(?:gh[opsu]|hf|github_pat)_[A-Za-z0-9_]{16,}"
-    r"|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"
+    r"|(?-i:"
+    r"\bAIza[A-Za-z0-9_\-]{20,}|\b(?:AQ|ya29)\.[A-Za-z0-9_\-.]{16,}"  # Google
+    r"|\bA[KS]IA[A-Z0-9]{16}\b|\bABSK[A-Za-z0-9+/=]{32,}"  # AWS
+    r"|\bdapi[0-9a-f]{32}|\b[0-9a-f]{32}\.[A-Za-z0-9]{16}\b"  # Databricks, Zhipu
+    # Signed and encrypted tokens, RFC 7515 and RFC 7516: three parts or five, of which the second
+    # may be empty.
+    r"|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*\.[A-Za-z0-9_\-]*(?:\.[A-Za-z0-9_\-]+){0,2}"
+    r")"
     r"|(?<=://)[^\s/@:\"']+:[^\s/@\"']+(?=@)"
     r"|\*{4,}\w{1,8}\b"
 )
 """What a key looks like, wherever it stands."""
 
+_NAMES = (
+    r"(?:authorization|api[_-]?key|subscription[_-]key|(?:access|auth|session)[_-]token"
+    r"|client[_-]secret|secret[_-]access[_-]key)"
+)
+_QUOTES = r"[\\\"']*"  # also those of JSON inside of a string
+
+# Mistral, Together, Azure and others have keys without any mark, which only their place tells from
+# a request id.
 _BEHIND = re.compile(
-    r"(?i)(\bbearer\s+|[?&](?:key|api[_-]?key|access[_-]token)=|\bapi[_-]?key=)[^\s&\"',;]{6,}"
-    r"|(\b(?:authorization|(?:x-)?(?:goog-)?api[_-]?key)[\"']?\s*:\s*[\"']?)[^\s\"',;]{16,}"
+    rf"(?i)(\bbearer\s+|[?&](?:key|token)=|{_NAMES}\s*=\s*{_QUOTES})[^\s&\"',;\\]{{6,}}"
+    rf"|(\bauthorization{_QUOTES}\s*[:=]\s*{_QUOTES}(?:basic|token|key|apikey)\s+)[^\s\"',;\\]{{6,}}"
+    rf"|({_NAMES}{_QUOTES}\s*:\s*{_QUOTES})[^\s\"',;\\]{{16,}}"
+    r"|(\bapi key(?: \w+){0,2}(?::\s*[\"'`]?|\s[\"'`]))(?=[A-Za-z_\-]*\d)[A-Za-z0-9_\-]{16,}"
 )
 """What stands where a key belongs, whatever it looks like."""
 
@@ -71,4 +95,4 @@ class Scrubber:
         if self._known is not None:
             text = self._known.sub(MARK, text)
         text = _TOKENS.sub(MARK, text)
-        return _BEHIND.sub(lambda match: (match[1] or match[2]) + MARK, text)
+        return _BEHIND.sub(lambda match: "".join(filter(None, match.groups())) + MARK, text)

@@ -144,9 +144,19 @@ _read_output = msgspec.json.Decoder(_Output).decode
 class RunDriver:
     """One run that this process has claimed under `epoch`."""
 
-    def __init__(self, shop: Workshop, id: str, epoch: int, notify: Callable[[str], None]) -> None:
-        """`notify` is called with the run's id when its log has grown."""
+    def __init__(
+        self,
+        shop: Workshop,
+        id: str,
+        epoch: int,
+        claimed: float,
+        notify: Callable[[str], None],
+    ) -> None:
+        """`claimed`: when the claim was sent, by our own clock. `notify` is called with the run's
+        id when its log has grown."""
         self.state = RunState(id)
+        self._renewed = claimed
+        """When the last renewal was sent: the lease lasts at least as long from there."""
         self._notify = notify
         self._shop = shop
         self._epoch = epoch
@@ -309,6 +319,11 @@ class RunDriver:
     def _set_clock(self, database_time: float) -> None:
         self._database_time, self._own_time = database_time, time.monotonic()
 
+    @property
+    def _holds_lease(self) -> bool:
+        """Whether nobody else can have claimed the run yet, by our own clock."""
+        return time.monotonic() - self._renewed < self._shop.lease
+
     def _lose(self) -> LeaseLost:
         self._lost = LeaseLost()
         self._woken.set()
@@ -317,21 +332,20 @@ class RunDriver:
     async def _keep_lease(self) -> None:
         """Renews the lease, and looks for events of other processes."""
         store, lease, id = self._shop.store, self._shop.lease, self.state.id
-        renewed = time.monotonic()
         while True:
             await asyncio.sleep(min(POLL, lease / RENEWALS_PER_LEASE))
             try:
-                if time.monotonic() - renewed >= lease / RENEWALS_PER_LEASE:
+                if time.monotonic() - self._renewed >= lease / RENEWALS_PER_LEASE:
                     sent = time.monotonic()
                     if not await store.renew_run(id, self._epoch, lease):
                         self._lose()
                         return
-                    renewed = sent
+                    self._renewed = sent
                 row = await store.run(id)
             except StoreError as error:
                 log.warning("run %s: cannot renew the lease: %s", id, error)
-                if time.monotonic() - renewed >= lease:
-                    self._lose()  # somebody else may work on it by now
+                if not self._holds_lease:
+                    self._lose()
                     return
                 continue
             if row is not None and row.seq > self.state.seq:
@@ -501,6 +515,10 @@ class RunDriver:
     async def _call(
         self, call: Call, tool: AgentTool, arguments: Any, context: ToolContext
     ) -> None:
+        # A process that was frozen since it wrote the intent is taken for dead by now: somebody may
+        # have been told that the call has not happened.
+        if not self._holds_lease:
+            raise self._lose()
         begun = time.monotonic()
         if isinstance(tool, PythonTool) and tool.spec.retry == "transactional":
             await self._transact(call, tool, arguments, context)

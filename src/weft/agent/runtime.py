@@ -7,6 +7,7 @@ that waits for somebody costs no task and no memory.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -129,8 +130,8 @@ class Runtime:
         self._tasks: dict[str, asyncio.Task[float | None]] = {}
         self._again: set[str] = set()
         """Runs that must be looked at once more: something came when their driver had let go."""
-        self._appended: dict[str, asyncio.Event] = {}
-        """For followers: set when a run of this process has new events."""
+        self._followers: dict[str, set[asyncio.Event]] = {}
+        """Each is set when the run has new events, as far as this process knows."""
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
@@ -216,18 +217,25 @@ class Runtime:
 
     async def events(self, id: str, after: int = 0) -> AsyncIterator[RunEvent]:
         """Yields the events of a run numbered above `after`, as they come, to its end."""
-        appended = self._appended.setdefault(id, asyncio.Event())
-        while True:
-            appended.clear()
-            row = await self._store.run(id)
-            async for event in self._events(id, after):
-                after = event.seq
-                yield event
-            if row is None or (row.ended is not None and row.seq <= after):
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FOLLOW):
-                    await appended.wait()
+        appended = asyncio.Event()
+        followers = self._followers.setdefault(id, set())
+        followers.add(appended)
+        try:
+            while True:
+                appended.clear()
+                row = await self._store.run(id)
+                async for event in self._events(id, after):
+                    after = event.seq
+                    yield event
+                if row is None or (row.ended is not None and row.seq <= after):
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FOLLOW):
+                        await appended.wait()
+        finally:
+            followers.discard(appended)
+            if not followers:
+                self._followers.pop(id, None)
 
     async def _events(self, id: str, after: int) -> AsyncIterator[RunEvent]:
         while events := await self._store.run_events(id, after):
@@ -372,12 +380,13 @@ class Runtime:
         # One that has ended under somebody's lease must be claimed all the same, to end the lease.
         if row is None or (row.ended is not None and not row.until):
             return None
+        sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":
             return None
         if claim.outcome == "held":
             return claim.wait
-        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, self._notify)
+        driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, sent, self._notify)
         if self._stop.is_set():
             driver.stop()
         try:
@@ -426,8 +435,7 @@ class Runtime:
         return self._shop.lease  # it expires, and somebody takes the run over
 
     def _notify(self, id: str) -> None:
-        appended = self._appended.get(id)
-        if appended is not None:
+        for appended in self._followers.get(id, ()):
             appended.set()
 
     def _tools(self, agent: str) -> Mapping[str, AgentTool]:

@@ -92,6 +92,8 @@ class SarifRun(msgspec.Struct, rename="camel"):
     tool: SarifTool
     invocations: list[SarifInvocation]
     results: list[SarifResult]
+    # Without it, readers assume UTF-16 code units.
+    column_kind: str = "unicodeCodePoints"
 
 
 class SarifLog(msgspec.Struct):

@@ -10,6 +10,7 @@ from weft.findings import Finding
 from weft.sse import Frame
 
 _BOM = b"\xef\xbb\xbf"
+_CONTINUATIONS = bytes(range(0x80, 0xC0))  # the bytes of a character in UTF-8 behind the first one
 # WHATWG HTML, 9.2.6 "Interpreting an event stream": a field of any other name is ignored.
 _NAMES = frozenset((b"data", b"event", b"id", b"retry"))
 _JSON_STARTS = (b"{", b"[")
@@ -17,7 +18,9 @@ _LINE_ENDS = {b"\n": "LF", b"\r\n": "CRLF", b"\r": "CR"}
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a finding is, as editors count: from 1. A line ends with LF; a column is a byte."""
+    """Where a finding is, as editors count: from 1. A line ends with LF; a column is a character,
+    that is, a code point.
+    """
 
     line: int = 1
     column: int = 1
@@ -26,27 +29,44 @@ class Position(msgspec.Struct, frozen=True):
 class LineCounter:
     """Finds the line and the column of byte offsets, which must be asked for in order."""
 
-    __slots__ = ("_line", "_line_ends", "_read", "_start")
+    __slots__ = ("_column", "_first", "_line", "_offset", "_pieces", "_used")
 
     def __init__(self) -> None:
-        self._read = 0
-        # Offsets are asked for in order, so that ends before the last one can be dropped.
-        self._line_ends: deque[int] = deque()  # behind the last offset that was asked for
+        # Offsets are asked for in order, so that pieces before the last one can be dropped.
+        self._pieces: deque[bytes] = deque()
+        self._used = 0  # bytes of the first piece, before that offset
+        self._offset = 0  # the last one that was asked for
         self._line = 1
-        self._start = 0
+        self._column = 1
+        self._first = b""
 
     def feed(self, data: bytes) -> None:
-        end = data.find(b"\n")
-        while end >= 0:
-            self._line_ends.append(self._read + end)
-            end = data.find(b"\n", end + 1)
-        self._read += len(data)
+        self._pieces.append(data)
+        if len(self._first) < len(_BOM):
+            self._first += data[: len(_BOM) - len(self._first)]
 
     def position(self, offset: int) -> Position:
-        while self._line_ends and self._line_ends[0] < offset:
-            self._start = self._line_ends.popleft() + 1
-            self._line += 1
-        return Position(self._line, offset - self._start + 1)
+        while self._offset < offset and self._pieces:
+            piece = self._pieces[0]
+            end = min(self._used + offset - self._offset, len(piece))
+            self._count(piece[self._used : end])
+            self._used = end
+            if end == len(piece):
+                self._pieces.popleft()
+                self._used = 0
+        # SARIF 2.1.0 and editors: a byte order mark is not part of the text.
+        marked = self._line == 1 and offset > 0 and self._first == _BOM
+        return Position(self._line, self._column - marked)
+
+    def _count(self, passed: bytes) -> None:
+        self._offset += len(passed)
+        lines = passed.count(b"\n")
+        if lines:
+            self._line += lines
+            self._column = 1
+            passed = passed[passed.rindex(b"\n") + 1 :]
+        # Of each character the first byte, which one piece has if it is cut in two.
+        self._column += len(passed.translate(None, _CONTINUATIONS))
 
 
 class _Violation(msgspec.Struct):

@@ -350,6 +350,8 @@ async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpR
     if "sec-websocket-key" in request.headers:  # HttpProtocol has removed its upgrade
         # Codex falls back to HTTP at once if a handshake is answered with 426; on any other status
         # it tries the socket several times first.
-        status, message, allowed = 426, "WebSocket is disabled on this server", None
+        status, message = 426, "WebSocket is disabled on this server"
+        # RFC 9110: a 426 names the protocol to use (15.5.22), Connection names that field (7.8).
+        allowed = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
     error = msgspec.structs.replace(new_error("bad-request", message), status=status)
     return _error_response(request, status, error, allowed)

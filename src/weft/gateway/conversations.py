@@ -18,11 +18,12 @@ from weft.context import Context
 from weft.errors import BadRequest
 from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
-from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, validate_metadata
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
     PAGE_SIZE,
     int_param,
+    is_descending,
     list_object,
     not_found,
 )
@@ -124,7 +125,7 @@ class ConversationItems(_ConversationEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         after = query.get("after", [None])[-1]
-        descending = is_descending(query, "desc")
+        descending = is_descending(query, default=True)
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
         except NotFound:

@@ -84,7 +84,15 @@ def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    return dict(scope["headers"])
+    """Returns the headers by name. The values of a repeated one are joined (RFC 9110, 5.3)."""
+    lines: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(lines)
+    if len(headers) == len(lines):  # of nearly every request
+        return headers
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in lines:
+        values.setdefault(name, []).append(value)
+    return {name: b", ".join(one) for name, one in values.items()}
 
 
 async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:

@@ -8,7 +8,7 @@ from weft.gateway import http_response
 from weft.gateway.bodies import RequestAborted
 from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send
 from weft.gateway.sessions import Sessions
-from weft.gateway.stored_responses import EXPECTED_ERRORS, Query, send_problem
+from weft.gateway.stored_responses import EXPECTED_ERRORS, send_problem
 from weft.store.base import Store
 
 # The limits of OpenAI's API reference ("metadata"): 16 pairs, 64 and 512 characters.
@@ -63,11 +63,3 @@ def validate_metadata(metadata: Metadata | None) -> Metadata:
             message = f"{len(value)} characters; expected at most {MAX_VALUE}"
             raise BadRequest(f"metadata.{name}", message)
     return pairs
-
-
-def is_descending(query: Query, default: str) -> bool:
-    """Returns whether the query asks for the newest first. Raises BadRequest."""
-    order = query.get("order", [default])[-1]
-    if order not in ("asc", "desc"):
-        raise BadRequest("order", f"{order[:50]!r}; expected asc or desc")
-    return order == "desc"

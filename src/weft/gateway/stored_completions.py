@@ -12,12 +12,13 @@ from msgspec import UNSET, Raw
 from weft.errors import BadRequest
 from weft.gateway.apis import CHAT_COMPLETIONS
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
-from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, validate_metadata
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
     PAGE_SIZE,
     Query,
     int_param,
+    is_descending,
     list_object,
     not_found,
     page_object,
@@ -81,7 +82,7 @@ class ListCompletions(_CompletionEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         found: list[Entry] = []
-        descending = is_descending(query, "asc")
+        descending = is_descending(query, default=False)
         owner = scope["weft.caller"]
         last: Entry | None = None
         after = query.get("after", [""])[-1]
@@ -140,8 +141,7 @@ class CompletionMessages(_CompletionEndpoint):
             {"id": Raw(_json(f"{entry.id}-{number}")), **_message(one)}
             for number, one in enumerate(_stored_request(entry.request).messages)
         ]
-        order = "desc" if is_descending(query, "asc") else "asc"
-        return page_object(messages, {**query, "order": [order]})
+        return page_object(messages, query, descending=False)
 
 
 def is_retrievable(entry: Entry) -> bool:

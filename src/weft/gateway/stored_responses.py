@@ -22,7 +22,7 @@ from weft.findings import Finding, Findings
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
-from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send
+from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send, headers_of
 from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.sessions import RUNNING, Sessions
@@ -71,11 +71,24 @@ def int_param(query: Query, name: str, default: int, low: int, high: int) -> int
     return int(value)
 
 
-def page_object(items: list[dict[str, Raw]], query: Query) -> bytes:
-    """Returns the page that the query asks for, as a list object."""
+def word_param(query: Query, name: str, default: str, other: str) -> str:
+    """Returns a word of the query, one of two. Raises BadRequest."""
+    value = query.get(name, [default])[-1]
+    if value not in (default, other):
+        raise BadRequest(name, f"{value[:50]!r}; expected {default} or {other}")
+    return value
+
+
+def is_descending(query: Query, *, default: bool) -> bool:
+    """Returns whether the query asks for the newest first. Raises BadRequest."""
+    first, second = ("desc", "asc") if default else ("asc", "desc")
+    return word_param(query, "order", first, second) == "desc"
+
+
+def page_object(items: list[dict[str, Raw]], query: Query, *, descending: bool) -> bytes:
+    """Returns the page that the query asks for, as a list object. `descending` is the default."""
     limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
-    # The newest first is the default of this list; that of chat completions is the oldest first.
-    if query.get("order", ["desc"])[-1] != "asc":
+    if is_descending(query, default=descending):
         items.reverse()
     ids = [msgspec.json.decode(one["id"], type=str) for one in items]
     after = query.get("after", [""])[-1]
@@ -138,7 +151,7 @@ class StoredResponseEndpoint:
                 await self._sessions.store.delete(scope["weft.caller"], entry.id)
                 deleted = {"id": entry.id, "object": "response", "deleted": True}
                 await http_response.send_json(send, scope["weft.id"], _json(deleted))
-            case _ if query.get("stream", [""])[-1] == "true":
+            case _ if word_param(query, "stream", "false", "true") == "true":
                 await self._resume(scope, send, entry, query)
             case _:
                 body = await for_body(entry.body or b"", response_body, entry)
@@ -170,9 +183,8 @@ class InputItems(StoredResponseEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         def page() -> bytes:
-            return page_object(
-                history.listed_items(history.input_items(Raw(entry.input)), entry.id), query
-            )
+            items = history.listed_items(history.input_items(Raw(entry.input)), entry.id)
+            return page_object(items, query, descending=True)
 
         await http_response.send_json(send, scope["weft.id"], await for_body(entry.input, page))
 
@@ -219,7 +231,7 @@ class ResumeStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
-        event_id = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
+        event_id = headers_of(scope).get(LAST_EVENT_ID, b"").decode("latin-1")
         # As EventStreamWriter writes it.
         log_id, _, number = event_id.rpartition("/")
         client = ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
@@ -227,6 +239,8 @@ class ResumeStream:
             entry = await self._sessions.store.owned(scope["weft.caller"], log_id)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
                 raise not_found("A stream", event_id)
+            if entry.pruned or not entry.stream:
+                raise not_found("The log of the stream", log_id)
         except EXPECTED_ERRORS as problem:
             await send_problem(send, self._dialect, id, problem)
         else:

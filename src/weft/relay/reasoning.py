@@ -12,7 +12,8 @@ Reasoning state is what an upstream verifies: a signature, encrypted or redacted
 2. It is only restored to a call with the same name and arguments: some upstreams use a call id more
    than once.
 3. It keeps its origin. Renderers send it to that upstream only.
-4. If the store fails, neither this response nor the next request fails.
+4. If the store fails, or what it holds is unreadable, neither this response nor the next request
+   fails.
 """
 
 import logging
@@ -401,7 +402,13 @@ async def load(store: Store, owner: str, request: Request) -> dict[str, CallStat
     except StoreError as problem:
         log.warning("the reasoning of %d calls could not be loaded: %s", len(calls), problem)
         return {}
-    return {id: _decode(one.data) for id, one in found.items()}
+    states: dict[str, CallState] = {}
+    for id, one in found.items():
+        try:
+            states[id] = _decode(one.data)
+        except (ValueError, RecursionError) as problem:  # one row, and not those of other calls
+            log.warning("the reasoning of call %r is unreadable: %s", id, problem)
+    return states
 
 
 async def restore(store: Store, owner: str, request: Request) -> Restored:

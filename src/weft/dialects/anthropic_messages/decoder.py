@@ -16,7 +16,11 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, BlockDecoder
-from weft.dialects.anthropic_messages.decoding.state import BlockState, ToolUseState
+from weft.dialects.anthropic_messages.decoding.state import (
+    BlockState,
+    RepeatedToolUseState,
+    ToolUseState,
+)
 from weft.dialects.anthropic_messages.mapping import (
     finish_reason,
     merge_usage,
@@ -244,11 +248,14 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             # made and its arguments are complete; otherwise the guard marks it as invalid.
             # Converters forget the stop of a block when the next one starts, or at the end.
             # capture: thinking-left-open, call-left-open, call-left-open-and-cut
+            # capture: call-repeated-and-cut
             called = finish_reason(stop.stop_reason) == "tool-calls"
             for index, block in list(self._open.items()):
-                if block.__class__ is not ToolUseState or (called and is_json(block.arguments)):
+                if not isinstance(block, ToolUseState) or (called and is_json(block.arguments)):
                     self._note_open(index)
                     self._stop_block(index, out)
+                elif isinstance(block, RepeatedToolUseState):
+                    self._block_decoder.release(block, out)
             self._block_decoder.finish()
             if stop.stop_reason is None:
                 # `message_stop` says that the end was meant, so this is not a truncated stream.

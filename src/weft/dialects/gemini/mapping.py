@@ -53,7 +53,8 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)")
 
 
 def parse_finish_reason(word: str) -> FinishReason:
-    return FINISH_REASONS.get(word.upper(), "other")
+    """The word is in upper case, as the API writes it."""
+    return FINISH_REASONS.get(word, "other")
 
 
 def render_finish_reason(finish: Finish) -> str:

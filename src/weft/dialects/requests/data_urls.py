@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from weft.request import FileContent, ImageContent
 
-# RFC 2397, without parameters: a URL with others, such as a charset, is passed on as it is.
-_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+# RFC 2397. Parameters of the media type (`;charset=utf-8` from browsers, `;name=…` from upload
+# libraries) are dropped: the other dialects have a bare media type. RFC 3986 (3.1): the case of a
+# scheme means nothing.
+_DATA_URL = re.compile(r"data:([^;,]+)(?:;[^;,]*)*;base64,(.*)", re.DOTALL | re.IGNORECASE)
 
 
 class DataUrl(NamedTuple):

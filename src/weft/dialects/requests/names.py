@@ -6,14 +6,12 @@ from hashlib import sha256
 from weft.dialects.requests.codec import Losses
 from weft.request import Request
 
-# As long as a SHA-256 in hex. OpenAI takes 128 characters, and recommends a hash (API reference,
-# `safety_identifier`).
-IDENTIFIER_LIMIT = 64
 
-
-def shorten_identifier(user: str) -> str:
-    """Returns the identifier of a user, hashed if it is longer than 64 characters."""
-    return user if len(user) <= IDENTIFIER_LIMIT else _sha256(user)
+def shorten_identifier(user: str, limit: int) -> str:
+    """Returns the identifier of a user; if it is longer than the limit, its hash, which has 64
+    characters.
+    """
+    return user if len(user) <= limit else _sha256(user)
 
 
 def _sha256(text: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
-from weft.dialects.requests.names import IDENTIFIER_LIMIT, shorten_identifier
+from weft.dialects.requests.names import shorten_identifier
 from weft.dialects.requests.strict_schemas import is_strict
 from weft.dialects.requests.turns import LocatedContent
 from weft.dialects.requests.unknown_fields import (
@@ -60,6 +60,11 @@ FAMILY_FIELDS = frozenset({"moderation", "prompt_cache_options", "stream_options
 # API reference, `service_tier`. Anthropic's `standard_only` means the same as `default`.
 _FAMILY_TIERS = frozenset({"auto", "default", "fast", "flex", "priority", "scale"})
 _TIER_NAMES = {"standard_only": "default", "standard": "default"}
+
+# Characters. The API refuses a longer `user` with 400, although its reference does not say so; that
+# of `safety_identifier` does.
+_USER_LIMIT = 64
+_SAFETY_IDENTIFIER_LIMIT = 128
 
 # Prompt caching
 
@@ -127,17 +132,18 @@ class OpenAIFamilyOptions:
         return effort
 
     def user(self) -> str | None:
-        return self._identifier(self._request.user, "user")
+        return self._identifier(self._request.user, "user", _USER_LIMIT)
 
     def safety_identifier(self) -> str | None:
-        return self._identifier(self._request.safety_identifier, "safety_identifier")
+        identifier = self._request.safety_identifier
+        return self._identifier(identifier, "safety_identifier", _SAFETY_IDENTIFIER_LIMIT)
 
-    def _identifier(self, user: str | None, path: str) -> str | None:
+    def _identifier(self, user: str | None, path: str, limit: int) -> str | None:
         # A client of the target itself decides what it sends, even if the host will reject it.
-        if user is None or self.is_native or shorten_identifier(user) == user:
+        if user is None or self.is_native or len(user) <= limit:
             return user
-        self._losses.warned(path, f"longer than {IDENTIFIER_LIMIT} characters; its hash is sent")
-        return shorten_identifier(user)
+        self._losses.warned(path, f"longer than {limit} characters; its hash is sent")
+        return shorten_identifier(user, limit)
 
     def metadata(self) -> dict[str, str] | None:
         metadata = self._request.metadata

@@ -18,7 +18,8 @@ class SourceDialect(NamedTuple):
     or medium of the output, earlier turns. A request that has one of them is refused."""
 
     essential_for_tools: tuple[str, ...] = ()
-    """The same for tools: who may call what, with whose approval, and what it works on."""
+    """The same for tools: who may call what, with which arguments and whose approval, and what it
+    works on."""
 
     known: tuple[str, ...] = ()
     """Fields that can be dropped with a warning. Any other is perhaps misspelled."""
@@ -26,9 +27,6 @@ class SourceDialect(NamedTuple):
     # Elsewhere a new answer follows such a message, so that nothing is lost.
     has_prefill: bool = False
     """Whether the answer continues a last message of the assistant."""
-
-    asks_approval: bool = True
-    """Whether the client is asked before a tool of a remote server runs, unless it waived that."""
 
 
 # Two dialects that share a field both list it.
@@ -94,7 +92,6 @@ SOURCE_DIALECTS: dict[str, SourceDialect] = {
             "user_profile_id",
         ),
         has_prefill=True,
-        asks_approval=False,
     ),
     "gemini": SourceDialect(
         essential=(
@@ -105,7 +102,10 @@ SOURCE_DIALECTS: dict[str, SourceDialect] = {
             "generationConfig.responseSchema",
             "toolConfig.functionCallingConfig",
         ),
-        essential_for_tools=("streamableHttpTransport.headers",),
+        essential_for_tools=(
+            "parameters",  # beside `parametersJsonSchema`: one of them gets lost
+            "streamableHttpTransport.headers",
+        ),
         known=(
             "behavior",
             "generationConfig.mediaResolution",
@@ -116,7 +116,6 @@ SOURCE_DIALECTS: dict[str, SourceDialect] = {
             "serviceTier",
             "store",
         ),
-        asks_approval=False,
     ),
 }
 

@@ -5,7 +5,6 @@ from msgspec import Raw
 
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of, is_json_object
-from weft.dialects.requests.source_dialects import source_dialect
 from weft.dialects.requests.unknown_fields import ESSENTIAL_FOR_TOOLS, collect, report_unknown
 from weft.parts import Json
 from weft.request import CallContent, Tool
@@ -47,9 +46,10 @@ def report_no_approval(tool: Tool, path: str, losses: Losses, target: str) -> No
     """Reports that a remote tool runs without approval, and its fields that the target lacks."""
     extra = fields_of(tool.extra)
     approval = extra.pop(_APPROVAL, None)
-    # The default of Responses is to ask before every call.
     if approval is None:
-        if source_dialect(tool.origin).asks_approval:
+        # Waived, or of a dialect that never asks; a tool that was built without a body says
+        # neither.
+        if tool.origin is None:
             losses.warned(path, "tools of remote servers run without approval")
     elif bytes(approval) != b'"never"':
         losses.refused(f"{path}.{_APPROVAL}", "approvals are not available; set never")

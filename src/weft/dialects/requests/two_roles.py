@@ -63,9 +63,9 @@ def after_results(
     return [*results, *more, *rest]
 
 
-def report_speaker(turn: Turn, losses: Losses, *, said: bool = True) -> None:
-    """Reports the fields of a message that the target does not have. `said`: the turn is sent."""
-    if turn.role == "developer" and said:
+def report_speaker(turn: Turn, losses: Losses, *, sent: bool = True) -> None:
+    """Reports the fields of a message that the target does not have. `sent`: whether it is sent."""
+    if turn.role == "developer" and sent:
         losses.adapted(f"{turn.path}.role", "sent as system: the target has no developer role")
     if turn.name is not None:
         losses.warned(f"{turn.path}.name", "dropped: the target has no names for speakers")

@@ -95,7 +95,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Those of them without a valid key so far. Above the limit, the oldest idle one is closed."""
 
     streams_per_key: Amount = 0
-    """Concurrent responses of one client key; 0: no limit."""
+    """Concurrent responses of one client key in a worker; 0: no limit."""
 
     stalled: SomeSeconds = 60.0
     """Seconds that a client may read nothing while data waits for it."""
@@ -133,7 +133,8 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that a stored stream goes on after its client disconnected, to be resumed."""
 
     drain: Seconds = 30.0
-    """Seconds that open responses may go on after the server was asked to stop."""
+    """Seconds that open responses may go on after the server was asked to stop. It may take ten
+    seconds more until the process exits."""
 
     # Some hosts send usage in a chunk behind the finish reason; others send nothing, and do not
     # close.

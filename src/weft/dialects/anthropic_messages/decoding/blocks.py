@@ -442,8 +442,13 @@ class BlockDecoder:
         out.append(block.call)
 
     def _stop_repeated_tool_use(self, block: RepeatedToolUseState, out: list[Part]) -> None:
-        """Drops the call if its arguments are those of an earlier one too; else renames it."""
         self._stop_tool_use(block, block.pending)
+        self.release(block, out)
+
+    def release(self, block: RepeatedToolUseState, out: list[Part]) -> None:
+        """Drops the call if its arguments are those of an earlier one too; else emits what came of
+        it, under another id.
+        """
         wire_id, arguments = block.id, _canonical_arguments(block)
         for earlier in self._tool_uses[wire_id]:
             same = (earlier.type, earlier.call.name) == (block.type, block.call.name)

@@ -88,7 +88,7 @@ class MessagesRenderer:
                 report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
             rendered = [self.system_block(located) for located in turn.contents]
             present = [block for block in rendered if block is not None]
-            report_speaker(turn, self._losses, said=bool(present))
+            report_speaker(turn, self._losses, sent=bool(present))
             blocks += present
         return blocks or None
 
@@ -136,7 +136,7 @@ class MessagesRenderer:
     def render_message(self, turn: Turn) -> RenderedMessage:
         rendered = [self._blocks.render(located, turn.role) for located in turn.contents]
         blocks = [block for block in rendered if block is not None]
-        report_speaker(turn, self._losses, said=bool(blocks))
+        report_speaker(turn, self._losses, sent=bool(blocks))
         plain = single_text([located.content for located in turn.contents])
         extra = turn.message.extra if turn.message else UNSET
         extra = self._blocks.kept_extra(extra, turn.path)

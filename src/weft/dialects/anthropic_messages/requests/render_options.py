@@ -20,6 +20,9 @@ from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampli
 MIN_BUDGET = 1024
 """Vendor documentation: `budget_tokens` is at least 1024, and less than `max_tokens`."""
 
+_USER_ID_LIMIT = 256
+"""API reference, Messages, `metadata.user_id`: at most 256 characters."""
+
 _json = msgspec.json.Encoder().encode
 
 
@@ -188,7 +191,7 @@ def render_metadata(request: Request, losses: Losses) -> schema.Metadata | None:
             losses.warned("user", "left out: safety_identifier is sent instead")
     if user is None:
         return None
-    shortened = shorten_identifier(user)
+    shortened = shorten_identifier(user, _USER_ID_LIMIT)
     if shortened != user:
         losses.warned(path, "too long: its hash is sent")
     return schema.Metadata(shortened)

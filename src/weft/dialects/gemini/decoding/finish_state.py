@@ -87,15 +87,21 @@ class FinishState:
     def add_feedback(self, feedback: wire.PromptFeedback) -> None:
         # Feedback without a block reason only has safety ratings.
         # capture: prompt-blocked
-        if feedback.block_reason:
-            self._block_reason = self._block_reason or feedback.block_reason
+        if not feedback.block_reason:
+            return
+        self._block_reason = self._block_reason or feedback.block_reason
+        # A frame that repeats the reason need not repeat its message.
+        # capture: prompt-blocked-told-twice
+        if feedback.block_reason == self._block_reason and feedback.block_reason_message:
             self._extra.block_reason_message = feedback.block_reason_message
 
     def add_candidate(self, candidate: wire.GeminiCandidate) -> None:
         extra = self._extra
+        ignored = candidate.finish_reason and not self._add_reason(candidate.finish_reason)
         # Kept for encoders of this dialect: there is no canonical field for any of it.
         # capture: malformed-function-call, continuation
-        extra.finish_message = candidate.finish_message or extra.finish_message
+        if candidate.finish_message and not ignored:  # else it explains another reason
+            extra.finish_message = candidate.finish_message
         extra.continuation_token = candidate.continuation_token or extra.continuation_token
         if isinstance(candidate.url_context_metadata, Raw):
             extra.url_context_metadata = candidate.url_context_metadata.copy()
@@ -105,13 +111,18 @@ class FinishState:
                 extra.web_search_queries = grounding.web_search_queries.copy()
             if isinstance(grounding.search_entry_point, Raw):
                 extra.search_entry_point = grounding.search_entry_point.copy()
-        reason = candidate.finish_reason
-        if not reason:
-            return
-        # A specific reason wins over STOP, and any reason over none.
+
+    def _add_reason(self, reason: str) -> bool:
+        """Returns whether it is the reason that counts now."""
+        # In the API's spelling from here on: the value is an enumeration's, so that its case means
+        # nothing. capture: finish-reason-in-lower-case
+        reason = reason.upper()
+        # A specific reason wins over STOP, and any reason over none; UNSPECIFIED, the default of
+        # the enumeration, says less than STOP.
         # capture: finish-reason-on-every-frame
-        if self.reason in (None, STOP, UNSPECIFIED, reason):
+        if self.reason in (None, UNSPECIFIED) or (self.reason == STOP and reason != UNSPECIFIED):
             self.reason = reason
-        elif reason not in (STOP, UNSPECIFIED):
+        elif reason not in (STOP, UNSPECIFIED, self.reason):
             detail = f"finish reason {reason!r} after {self.reason!r}: ignored"
             self._findings.once("finish-repeated", "", detail)
+        return reason == self.reason

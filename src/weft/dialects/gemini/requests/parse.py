@@ -148,7 +148,11 @@ def _parse_output(
         if full is not None:
             extra[f"{_CONFIG}.responseJsonSchema"] = full
         return OutputFormat()
-    if full is None and subset is not None:
+    if full is not None and subset is not None:
+        # API reference, GenerationConfig: they exclude each other. The host decides which counts;
+        # other dialects have no place for a second schema, and refuse it.
+        extra[f"{_CONFIG}.responseSchema"] = subset
+    elif subset is not None:
         paths.add("output.schema", f"{_CONFIG}.responseSchema")
         full = to_json_schema(subset)
     if mime_type != schema.JSON_TYPE:

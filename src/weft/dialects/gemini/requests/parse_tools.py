@@ -55,11 +55,12 @@ def _function(raw: Raw, path: str) -> Tool:
     function, unknown = schema.parse_object(raw, schema.FunctionDeclaration, path)
     subset = schema.non_null(function.parameters)
     full = schema.non_null(function.parameters_json_schema)
-    # API reference, FunctionDeclaration: the two fields exclude each other.
-    if subset is not None and full is not None:
-        raise BadRequest(f"{path}.parameters", "not allowed together with parametersJsonSchema")
     parameters: Json = UNSET if full is None else full
-    if subset is not None:
+    if full is not None and subset is not None:
+        # API reference, FunctionDeclaration: they exclude each other, as those of the output do.
+        # The host decides; other dialects have no place for a second schema.
+        unknown["parameters"] = subset
+    elif subset is not None:
         parameters = to_json_schema(subset)
     return Tool(
         function.name,

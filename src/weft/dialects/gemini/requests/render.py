@@ -87,5 +87,5 @@ def _render_instruction(turns: list[Turn], losses: Losses, parts: PartRenderer) 
                 rendered += parts.render([located], "system")
             else:
                 losses.refused(located.path, f"{NAME} accepts only text as instructions")
-        report_speaker(turn, losses, said=len(rendered) > parts_before)
+        report_speaker(turn, losses, sent=len(rendered) > parts_before)
     return rendered

@@ -87,7 +87,7 @@ def render_native(request: Request, context: Context, losses: Losses) -> Rendere
     instruction: list[Raw] = []
     for turn in turns[:first]:
         rendered = parts.render(turn.contents, "system")
-        report_speaker(turn, losses, said=bool(rendered))
+        report_speaker(turn, losses, sent=bool(rendered))
         instruction += rendered
     if instruction:
         body.system_instruction = Raw(_json(schema.RequestContent(parts=instruction)))

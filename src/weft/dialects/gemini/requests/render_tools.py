@@ -113,10 +113,16 @@ class GeminiToolRenderer:
         if mode == "AUTO" and (chosen.allowed or strict):
             # allowedFunctionNames is accepted with ANY and VALIDATED, not with AUTO.
             mode = "VALIDATED"
-        allowed = [
-            self._names.rename_chosen(name, f"tool_choice.allowed[{index}]")
-            for index, name in enumerate(chosen.allowed)
-        ]
+        kinds = {tool.name: tool.kind for tool in self._request.tools}
+        allowed: list[str] = []
+        for index, name in enumerate(chosen.allowed):
+            path = f"tool_choice.allowed[{index}]"
+            # allowedFunctionNames takes the names of functions only.
+            if kinds.get(name, "function") in _CLIENT_KINDS:
+                allowed.append(self._names.rename_chosen(name, path))
+            else:
+                detail = f"{kinds[name]} cannot be chosen on {NAME}; remove it"
+                self._losses.refused(path, detail)
         return schema.FunctionCallingConfig(mode, allowed or None)
 
     # Functions

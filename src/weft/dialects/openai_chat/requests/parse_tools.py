@@ -74,28 +74,31 @@ def _function_tool(function: schema.ChatFunctionDefinition, extra: Json) -> Tool
 
 
 def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> ToolChoice | None:
-    """Returns the choice. One with unknown words is put into `extra` instead."""
-    legacy = body.function_call
+    """Returns the choice. One with unknown words is put into `extra` instead, and so is one beside
+    a `function_call` that says something else.
+    """
+    legacy, choice = body.function_call, None
     if isinstance(legacy, schema.ChatToolName):
-        return ToolChoice("required", legacy.name)
-    if legacy is not None:
+        choice = ToolChoice("required", legacy.name)
+    elif legacy is not None:
         # Its words are the same as those of `tool_choice`, except that it has no `required`.
         mode = MODES.get(legacy)
         if mode is None:
             extra["function_call"] = schema.to_raw(legacy)
-        return ToolChoice(mode) if mode else None
+        choice = ToolChoice(mode) if mode else None
     raw = schema.unless_null(body.tool_choice)
     if not isinstance(raw, Raw):
-        return None
+        return choice
     # A mode is a string; anything that is chosen by name is an object.
     if bytes(raw).startswith(b'"'):
         mode = MODES.get(msgspec.json.decode(raw, type=str))
-        choice = ToolChoice(mode) if mode else None
+        parsed = ToolChoice(mode) if mode else None
     else:
-        choice = _choice_object(raw)
-    if choice is None:
+        parsed = _choice_object(raw)
+    if parsed is None or (legacy is not None and parsed != choice):
         extra["tool_choice"] = raw
-    return choice
+        return choice
+    return parsed
 
 
 def _choice_object(raw: Raw) -> ToolChoice | None:

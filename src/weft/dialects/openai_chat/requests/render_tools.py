@@ -54,8 +54,6 @@ class ChatToolRenderer:
             if tool.cache is not None:
                 detail = f"dropped: {NAME} has no cache breakpoints on tools"
                 self._losses.warned(f"{path}.cache", detail)
-            if not self._native:
-                report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
             if tool.kind == "function":
                 rendered.append(self._function(tool, path))
             elif isinstance(tool.raw, Raw) and tool.origin == NAME:
@@ -66,6 +64,9 @@ class ChatToolRenderer:
             elif tool.kind != "web-search":
                 # A web search is an option of the body, see `web_search`.
                 report_missing_tool(tool, path, self._losses, NAME)
+                continue  # its options do not matter then
+            if not self._native:
+                report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         return rendered
 
     def _function(self, tool: Tool, path: str) -> Raw:

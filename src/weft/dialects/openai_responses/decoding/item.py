@@ -40,7 +40,15 @@ class PartStage(Enum):
 class DecodedPart:
     """One content or summary part of an item."""
 
-    __slots__ = ("annotations", "full_text", "id", "logprobs", "stage", "streamed_length")
+    __slots__ = (
+        "annotations",
+        "free_annotation",
+        "full_text",
+        "id",
+        "logprobs",
+        "stage",
+        "streamed_length",
+    )
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -49,6 +57,7 @@ class DecodedPart:
         """How many characters were emitted as deltas."""
         self.full_text: str | None = None
         self.annotations: dict[int, Raw] = {}
+        self.free_annotation = 0  # no index below it is free
         self.logprobs: Json = UNSET
 
     def take_full_text(self, text: str | None) -> None:

@@ -138,9 +138,13 @@ def _annotation(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -
     if isinstance(event.annotation, Raw):
         part = _text_for_event(state, item, TEXT, event)
         annotation_index = event.annotation_index
-        # Without an index each event is another annotation.
+        # Without an index each event is another annotation. It gets the first free index: then the
+        # list of the finished part, which counts from 0, repeats as many as have come.
+        # capture: annotation-without-an-index-after-a-gap
         if annotation_index is None:
-            annotation_index = len(part.annotations)
+            while part.free_annotation in part.annotations:
+                part.free_annotation += 1
+            annotation_index = part.free_annotation
         _annotate(state, part, annotation_index, event.annotation)
 
 

@@ -7,8 +7,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.requests import schema
-from weft.parts import Json
-from weft.request import OutputFormat, Request, Tool, ToolChoice
+from weft.dialects.openai_responses.requests.render_tools import render_tool_choice
+from weft.request import OutputFormat, Request, Tool
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     output: list[wire.RenderedItem] = []
     error: wire.ResponseError | None = None
     tools: list[EchoedFunctionTool | Raw] = []
-    tool_choice: str | schema.ResponsesToolChoice = "auto"
+    tool_choice: str | schema.ResponsesToolChoice | Raw = "auto"
     truncation: str = "disabled"
     parallel_tool_calls: bool = True
     text: schema.TextParam
@@ -80,8 +80,10 @@ class ResponseResource(msgspec.Struct, kw_only=True):
     required_action: wire.RequiredAction | UnsetType | None = UNSET
 
 
-class _ConversationField(msgspec.Struct):
+class _EchoedExtras(msgspec.Struct):
     conversation: str | ResponseConversation | None = None
+    # One that Weft does not understand. Without a choice the API's default is `auto`.
+    tool_choice: Raw = Raw(b'"auto"')
 
 
 def new_response(
@@ -92,6 +94,15 @@ def new_response(
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
+    extras = wire.decode_or_default(request.extra, _EchoedExtras)
+    conversation = extras.conversation  # by id or as an object
+    if isinstance(conversation, str):
+        conversation = ResponseConversation(conversation)
+    tool_choice: str | schema.ResponsesToolChoice | Raw = extras.tool_choice
+    if request.tool_choice is not None:
+        tool_choice = render_tool_choice(
+            request.tool_choice, request.tools, lambda tool, path: tool.name
+        )
     return ResponseResource(
         id=id,
         created_at=created,
@@ -99,7 +110,7 @@ def new_response(
         previous_response_id=request.previous_response_id,
         instructions=request.instructions,
         tools=[_tool(tool) for tool in request.tools],
-        tool_choice=_tool_choice(request.tool_choice),
+        tool_choice=tool_choice,
         truncation=request.truncation or "disabled",
         parallel_tool_calls=_or(request.parallel_tool_calls, True),
         text=schema.TextParam(schema.to_raw(_format(request.output)), request.verbosity or None),
@@ -120,16 +131,8 @@ def new_response(
         # `user` is the deprecated predecessor of this field.
         safety_identifier=request.safety_identifier or request.user,
         prompt_cache_key=request.prompt_cache_key,
-        conversation=_conversation(request.extra),
+        conversation=conversation or UNSET,
     )
-
-
-def _conversation(extra: Json) -> ResponseConversation | UnsetType:
-    """Returns the conversation that the request named, by id or as an object."""
-    conversation = wire.decode_or_default(extra, _ConversationField).conversation
-    if isinstance(conversation, str):
-        return ResponseConversation(conversation)
-    return conversation or UNSET
 
 
 def _or(value: T | None, default: T) -> T:
@@ -141,18 +144,6 @@ def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
         return tool.raw
     parameters = wire.present_or(tool.parameters, wire.NULL)
     return EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
-
-
-def _tool_choice(choice: ToolChoice | None) -> str | schema.ResponsesToolChoice:
-    if choice is None:
-        return "auto"
-    if choice.allowed:
-        tools = [schema.ToolReference("function", name) for name in choice.allowed]
-        # The mode is optional in a request and required in the echo.
-        return schema.ResponsesToolChoice("allowed_tools", tools=tools, mode=choice.mode)
-    if choice.name is None:
-        return choice.mode
-    return schema.ResponsesToolChoice(choice.kind, choice.name)
 
 
 def _format(output: OutputFormat) -> schema.TextFormatParam:

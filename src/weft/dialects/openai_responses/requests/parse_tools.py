@@ -17,6 +17,10 @@ from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
 _CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
+_SEARCH, _CODE = "web_search", "code_interpreter"
+# What tools are called that have one name under several types.
+_HOSTED_NAMES = {_SEARCH: _SEARCH, "web_search_preview": _SEARCH, _CODE: _CODE}
+_ALWAYS, _NEVER = Raw(b'"always"'), Raw(b'"never"')
 # `auto` is what other dialects do by themselves. Any other container is a loss there.
 _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
@@ -120,7 +124,7 @@ def _web_search(raw: Raw, path: str) -> Tool:
         location=location,
     )
     extra = schema.extra_of(raw, schema.WebSearchToolParam)
-    return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
+    return Tool(_SEARCH, "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
 
 
 def _code_interpreter(raw: Raw, path: str) -> Tool:
@@ -129,7 +133,7 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
     if msgspec.json.format(bytes(param.container), indent=-1) not in _DEFAULT_CONTAINERS:
         extra["container"] = param.container
     return Tool(
-        "code_interpreter",
+        _CODE,
         "code-execution",
         hosted=Hosted(),
         raw=raw,
@@ -147,12 +151,13 @@ def _mcp(raw: Raw, path: str) -> Tool:
     if isinstance(allowed, schema.McpToolFilter):
         extra_filter = schema.extra_of(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
         extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
-    # Other dialects have no approvals, so any value but `never` is a loss there.
-    if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
-        b"null",
-        b'"never"',
-    ):
-        extra["require_approval"] = param.require_approval
+    # Other dialects have no approvals, so any value but `never` is a loss there. OpenAI's guide
+    # "Connectors and MCP servers": by default every call is asked for.
+    approval = param.require_approval
+    if not isinstance(approval, Raw) or approval == NULL:
+        approval = _ALWAYS
+    if approval != _NEVER:
+        extra["require_approval"] = approval
     hosted = Hosted(
         server_label=param.server_label,
         server_url=param.server_url,
@@ -176,6 +181,12 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
 """Parsers by tool type, without the date that some types end with."""
 
 
+def _name_of_reference(tool: schema.ToolReference) -> str:
+    """Returns the name of the tool as it was parsed."""
+    type = tool.type.partition("_20")[0]
+    return tool.server_label or tool.name or _HOSTED_NAMES.get(type, tool.type)
+
+
 def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
     """Returns the tool choice. One that is not understood goes to `extra`."""
     if not isinstance(raw, Raw) or raw == NULL:
@@ -188,7 +199,7 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         param = read_object(raw, schema.ResponsesToolChoice, "tool_choice")
         if param.type == "allowed_tools":
             mode = _CHOICE_MODES.get(param.mode or "auto")
-            names = tuple(tool.name or tool.server_label or tool.type for tool in param.tools or ())
+            names = tuple(map(_name_of_reference, param.tools or ()))
             if not names:
                 raise BadRequest("tool_choice.tools", "expected at least one tool")
             choice = ToolChoice(mode, allowed=names) if mode else None

@@ -1,14 +1,15 @@
 """Renders the tools of a Responses body, and the tool choice."""
 
+from collections.abc import Callable, Iterable
 from itertools import groupby
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
-from weft.dialects.openai_responses.wire import NAME, NULL, present_or
+from weft.dialects.openai_responses.wire import NAME, NULL, decode_or_default, present_or
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions
@@ -18,7 +19,7 @@ from weft.dialects.requests.unknown_fields import (
     report_missing_tool,
     report_unknown,
 )
-from weft.request import Hosted, Request, Tool
+from weft.request import Hosted, Request, Tool, ToolChoice
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
 _NEVER = Raw(b'"never"')
@@ -131,32 +132,48 @@ class ResponsesToolRenderer:
         choice = self._request.tool_choice
         if choice is None or not self._family.renders_tool_choice():
             return None
-        if choice.allowed:
-            tools = [
-                self._reference(name, f"tool_choice.allowed[{number}]")
-                for number, name in enumerate(choice.allowed)
-            ]
-            return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=tools)
-        if choice.name is None:
-            return choice.mode
-        if choice.kind in ("function", "custom"):
-            reference = self._reference(choice.name, "tool_choice.name")
-            return schema.ResponsesToolChoice(reference.type, reference.name)
-        if not self._passthrough.own_ids:
+        hosted = choice.name is not None and choice.kind not in ("function", "custom")
+        if hosted and not self._passthrough.own_ids:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
-        # Any other hosted tool is chosen by its type alone.
-        label = choice.name if choice.kind == "mcp" else None
-        return schema.ResponsesToolChoice(choice.kind, server_label=label)
+        return render_tool_choice(choice, self._request.tools, self._name)
 
-    def _reference(self, name: str, path: str) -> schema.ToolReference:
-        tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
+
+def render_tool_choice(
+    choice: ToolChoice, tools: Iterable[Tool], rename: Callable[[Tool, str], str]
+) -> str | schema.ResponsesToolChoice:
+    """Renders a choice, also for the echo in a response. `rename` gets a tool, and the path where
+    its name is used.
+    """
+    # Of tools with the same name, which namespaces allow, the first one counts.
+    declared = {tool.name: tool for tool in reversed(list(tools))}
+
+    def reference(tool: Tool, path: str) -> schema.ToolReference:
         if tool.kind in ("function", "custom"):
-            return schema.ToolReference(tool.kind, self._name(tool, path))
+            return schema.ToolReference(tool.kind, rename(tool, path))
         if tool.kind == "mcp":
-            return schema.ToolReference("mcp", server_label=name)
-        return schema.ToolReference(name)
+            return schema.ToolReference("mcp", server_label=tool.name)
+        # Any other hosted tool is chosen by its type alone, the one it was declared with.
+        raw = tool.raw if tool.origin == NAME else UNSET
+        header = decode_or_default(raw, schema.ItemHeader)
+        return schema.ToolReference(header.type or tool.name)
+
+    if choice.allowed:
+        references = [
+            reference(declared.get(name) or Tool(name), f"tool_choice.allowed[{number}]")
+            for number, name in enumerate(choice.allowed)
+        ]
+        # The mode is optional in a request and required in the echo.
+        return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=references)
+    if choice.name is None:
+        return choice.mode
+    if choice.kind in ("function", "custom"):
+        tool = declared.get(choice.name) or Tool(choice.name, choice.kind)
+        one = reference(tool, "tool_choice.name")
+        return schema.ResponsesToolChoice(one.type, one.name, one.server_label)
+    label = choice.name if choice.kind == "mcp" else None
+    return schema.ResponsesToolChoice(choice.kind, server_label=label)
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
