@@ -180,10 +180,10 @@ async def runtime_on(
     folder: Path,
     kill: str = "",
     agent: Agent | None = None,
+    models_of: Callable[[RelayModels], Models] = lambda models: models,
     lease: float = LEASE,
     sweep: float | None = None,
     serving: bool = True,
-    models_of: Callable[[RelayModels], Models] = lambda models: models,
 ) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
     """A runtime; with `sweep`, on a queue that is swept so often. One that does not serve starts
     runs and decides about them, for others to work on."""

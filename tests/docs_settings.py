@@ -8,16 +8,20 @@ from dataclasses import MISSING, fields, is_dataclass
 import msgspec
 from msgspec import NODEFAULT
 
+from weft.agent.definition import Limits
 from weft.gateway.settings.reader import describe_range, describe_type, field_types
 from weft.gateway.settings.schema import (
+    AgentSettings,
     Days,
     KeySettings,
     LimitSettings,
+    McpSettings,
     Seconds,
     ServerSettings,
     SomeSeconds,
     StoreSettings,
     UpstreamSettings,
+    WorkerSettings,
 )
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
 from weft.upstream.catalog import HOSTS, Host
@@ -30,7 +34,7 @@ the two differ.
 
 The gateway reads one file: the one given by `--config`, otherwise the one in the environment
 variable `WEFT_CONFIG`, otherwise `weft.toml` in the current directory. Without a file there is one
-upstream, `demo`, which needs no network and no key.
+upstream, `demo`, which needs no network and no key, and one agent, `demo`, which uses it.
 
 ```toml
 [server]
@@ -56,10 +60,17 @@ headers = { X-Team = "a" }
 
 [models]
 fast = ["deepseek/deepseek-chat", "openai/gpt-5-mini"]
+
+[agents.helper]
+model = "fast"
+instructions = "file:helper.md"        # relative to this file
+tools = ["shop.tools:refund"]
+approval = { refund = "always" }
+limits = { turns = 12 }
 ```
 
-`weft config check` reads the settings as the server does and prints the result. It reports all
-errors at once, each with its line and key:
+`weft config check` reads the settings as the server does, imports the tools of agents, and prints
+the result. It reports all errors at once, each with its line and key:
 
 ```
 weft.toml:12: upstreams.deepseek.dialekt: no such setting; did you mean dialect?
@@ -79,14 +90,14 @@ Secrets are never printed, neither by `weft config check` nor in errors or the l
 
 ## The environment
 
-Every key of `[server]` and `[store]` can be set by an environment variable, which overrides the
-file: `WEFT_SERVER__PORT=9000` is `port = 9000` in `[server]`, and
+Every key of `[server]`, `[store]` and `[workers]` can be set by an environment variable, which
+overrides the file: `WEFT_SERVER__PORT=9000` is `port = 9000` in `[server]`, and
 `WEFT_SERVER__LIMITS__BODY=1000000` is `body` in `[server.limits]`. Lists are separated by commas.
 Any other variable that begins with `WEFT_` is an error, unless the file refers to it
 (`env:WEFT_…`).
 """
 
-SECTIONS: dict[str, tuple[type, str]] = {
+SERVER_SECTIONS: dict[str, tuple[type, str]] = {
     "[server]": (ServerSettings, ""),
     "[server.keys]": (KeySettings, ""),
     "[server.limits]": (LimitSettings, ""),
@@ -103,6 +114,18 @@ SECTIONS: dict[str, tuple[type, str]] = {
         "When a failing model, or an unreachable upstream, is paused.",
     ),
 }
+
+AGENT_SECTIONS: dict[str, tuple[type, str]] = {
+    "[agents.NAME]": (AgentSettings, ""),
+    "[agents.NAME.limits]": (
+        Limits,
+        "Limits of one run. A request can lower them, and not raise them.",
+    ),
+    "[mcp.NAME]": (McpSettings, ""),
+    "[workers]": (WorkerSettings, ""),
+}
+
+SECTIONS = SERVER_SECTIONS | AGENT_SECTIONS
 """The tables of the file: what declares each, and what it is for, if the class does not say so."""
 
 QUIRKS = """\
@@ -126,10 +149,6 @@ fast = ["deepseek/deepseek-chat", "openai/gpt-5-mini"]
 ```
 
 A target is always `<upstream>/<model>`, never another alias.
-
-## [agents]
-
-Accepted, and not used yet.
 """
 
 PRESETS = """\
@@ -144,9 +163,10 @@ An upstream with one of these names, or with `preset` set to it, needs neither `
 
 
 def written() -> str:
-    sections = [section(title, *row) for title, row in SECTIONS.items()]
+    sections = [section(title, *row) for title, row in SERVER_SECTIONS.items()]
+    agents = [section(title, *row) for title, row in AGENT_SECTIONS.items()]
     presets = PRESETS + "".join(map(_preset, HOSTS.values()))
-    return "\n".join([HEAD, *sections, QUIRKS, MODELS, presets])
+    return "\n".join([HEAD, *sections, QUIRKS, MODELS, *agents, presets])
 
 
 def section(title: str, wanted: type, purpose: str) -> str:

@@ -125,10 +125,84 @@ def test_without_a_file_there_are_the_defaults(
         "no settings file: built-in defaults",
         "upstreams",
         "  demo  openai-chat  built in",
+        "agents",
+        "  demo  demo/agent  weft.agent.demo:order_status, weft.agent.demo:refund",
         "server",
         f"  http://{environ.get('WEFT_SERVER__HOST', '127.0.0.1')}:8787, 1 worker",
         f"  open to {users}",
     ]
+
+
+AGENTS = """\
+[agents.helper]
+model = "demo/chat"
+tools = ["shop:refund"]
+
+[agents.other]
+model = "demo/chat"
+tools = ["shop:price", "gone:tool", "shop:nothing"]
+
+[agents.third]
+model = "demo/chat"
+approval = { fly = "always" }
+
+[agents.fourth]
+model = "demo/chat"
+tools = ["mcp:files"]
+
+[mcp.files]
+command = ["files"]
+"""
+
+
+def test_the_tools_of_agents_are_imported_and_what_fails_is_reported(tmp_path: Path) -> None:
+    shop = Path(__file__).with_name("agent_shop.py").read_text("utf-8")
+    (tmp_path / "shop.py").write_text(shop)
+    (tmp_path / "weft.toml").write_text(AGENTS)
+    code, out, err = run(tmp_path, "check")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        (
+            "weft.toml:7: agents.other.tools: shop:price: expected a tool, "
+            "got a function without @weft.tool; its tools are refund"
+        ),
+        (
+            "weft.toml:7: agents.other.tools: gone:tool: module 'gone' cannot be imported: "
+            "ModuleNotFoundError: No module named 'gone'"
+        ),
+        (
+            "weft.toml:7: agents.other.tools: shop:nothing: module 'shop' has no 'nothing'; "
+            "its tools are refund"
+        ),
+        "weft.toml:9: agents.third: approval for tools it does not have: fly",
+        (
+            "weft.toml:15: agents.fourth.tools: 'mcp:files': "
+            "tools of MCP servers are not available yet"
+        ),
+    ]
+    (tmp_path / "weft.toml").write_text(AGENTS.partition("[agents.other]")[0])
+    code, out, err = run(tmp_path, "check")
+    assert (code, err) == (0, "")
+    assert "agents\n  helper  demo/chat  shop:refund\n" in out
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_server_whose_tools_cannot_be_imported_does_not_start(
+    tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "weft.toml").write_text('[agents.a]\nmodel = "demo/chat"\ntools = ["gone:tool"]\n')
+    done = subprocess.run(
+        [WEFT, "serve", "--port", "0", "--workers", workers],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert "weft.toml:3: agents.a.tools: gone:tool: module 'gone' cannot be imported" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_presets_are_listed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.docs_settings import SECTIONS, rows
 from tests.strategies import QUICK
 from tests.test_docs import examples
+from weft.agent.definition import Limits
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.openai_chat.quirks import ChatQuirks
@@ -22,16 +23,20 @@ from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
 from weft.errors import ClientError
 from weft.gateway.settings import (
+    AgentSettings,
     ClientKey,
     KeySettings,
     LimitSettings,
+    McpSettings,
     Problem,
     ServerSettings,
     Settings,
     SettingsError,
     StoreSettings,
+    WorkerSettings,
     load,
 )
+from weft.gateway.settings.agents import DEMO_AGENT
 from weft.gateway.settings.line_numbers import LineNumbers
 from weft.gateway.settings.reader import field_types, union_members
 from weft.gateway.settings.schema import SettingsFile
@@ -41,6 +46,7 @@ from weft.upstream.catalog import HOSTS
 from weft.upstream.demo import MODELS
 
 NOTHING: Mapping[str, str] = {}
+VARIABLES = "WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY, WEFT_WORKERS__KEY"
 DEMO = UpstreamConfig(
     "demo",
     "openai-chat",
@@ -97,7 +103,7 @@ def test_without_a_file_there_is_the_demo_on_loopback(tmp_path: Path) -> None:
         upstreams=(DEMO,),
         models={},
         keys=(),
-        agents={},
+        agents={"demo": DEMO_AGENT},
         secrets=(),
     )
     assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8787)
@@ -237,7 +243,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
         ),
         models={"fast": ("deepseek/deepseek-chat", "claude/opus/5"), "gpt-5.1": ("demo/m",)},
         keys=(ClientKey("alice", alice), ClientKey("bob", bob), ClientKey("carol", carol)),
-        agents={"helper": {"model": "fast"}},
+        agents={"helper": AgentSettings("fast")},
         secrets=(seek, Secret("a-n-t"), door, alice, bob, carol, pepper),
     )
 
@@ -460,10 +466,7 @@ limits = { body = 0, dept = 1 }
         "weft.toml:12: server.limits.dept: no such setting; did you mean depth?",
         "weft.toml:12: server.limits.body: must be at least 1, got 0",
         "environment: WEFT_SERVER__WORKERS: expected a whole number, got text",
-        (
-            "environment: WEFT_HOME: unknown variable; "
-            "expected WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY"
-        ),
+        (f"environment: WEFT_HOME: unknown variable; expected {VARIABLES}"),
     ]
 
 
@@ -472,7 +475,10 @@ limits = { body = 0, dept = 1 }
     [
         (
             "port = 1",
-            "1: port: no such setting; there are server, store, upstreams, models, agents",
+            (
+                "1: port: no such setting; there are "
+                "server, store, upstreams, models, agents, mcp, workers"
+            ),
         ),
         ("[sever]", "1: sever: no such setting; did you mean server?"),
         ("server = 1", "1: server: expected a table, got a whole number"),
@@ -897,7 +903,7 @@ def test_a_variable_that_the_file_names_is_known(file: Path) -> None:
             (
                 name,
                 "1",
-                "unknown variable; expected WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY",
+                f"unknown variable; expected {VARIABLES}",
             )
             for name in (
                 "WEFT_PORT",
@@ -1088,7 +1094,8 @@ def scalars() -> st.SearchStrategy[object]:
 
 def tables() -> st.SearchStrategy[dict[str, object]]:
     words = "server store upstreams models agents keys limits port hosts openai preset quirks"
-    names = st.sampled_from(f"{words} headers timeouts tls api_key base_url a".split())
+    more = "headers timeouts tls api_key base_url mcp workers model tools instructions url a"
+    names = st.sampled_from(f"{words} {more}".split())
     values = st.recursive(
         scalars(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
@@ -1128,6 +1135,170 @@ def test_any_file_is_read_or_refused_with_every_key_named(table: dict[str, objec
     assert all(one.line and one.key and one.message for one in found)
 
 
+# Agents
+
+
+AGENTS = """
+[upstreams.here]
+preset = "demo"
+[models]
+fast = "here/chat"
+"any-*" = "here/*"
+[agents.helper]
+model = "fast"
+instructions = "file:prompts/helper.md"
+tools = ["shop.tools:refund", "mcp:files", "mcp:far"]
+approval = { refund = "always" }
+limits = { turns = 12, tokens = 5000 }
+on_interrupt = "fail"
+on_ambiguous = "tell-model"
+[agents.other]
+model = "here/chat"
+[agents.third]
+model = "any-thing"
+[mcp.files]
+command = ["files", "--root", "."]
+env = { PATH = "/usr/bin", TOKEN = "env:FILES_TOKEN" }
+allow = ["read", "list"]
+[mcp.far]
+url = "https://mcp.example/mcp/"
+headers = { Authorization = "Bearer of bad news" }
+trust_hints = true
+timeout = 5
+[workers]
+lease = 5
+"""
+
+
+def test_agents_and_their_servers_are_read(file: Path) -> None:
+    (file.parent / "prompts").mkdir()
+    (file.parent / "prompts" / "helper.md").write_text("Be kind.\n")
+    settings = read(file, AGENTS, {"FILES_TOKEN": "t-o-k-e-n", "WEFT_WORKERS__CONCURRENCY": "3"})
+    assert settings.agents == {
+        "helper": AgentSettings(
+            "fast",
+            "Be kind.\n",
+            ("shop.tools:refund", "mcp:files", "mcp:far"),
+            {"refund": "always"},
+            Limits(turns=12, tokens=5000),
+            "fail",
+            "tell-model",
+        ),
+        "other": AgentSettings("here/chat"),
+        "third": AgentSettings("any-thing"),
+    }
+    assert settings.mcp == {
+        "files": McpSettings(
+            command=("files", "--root", "."),
+            env={"PATH": Secret("/usr/bin"), "TOKEN": Secret("t-o-k-e-n")},
+            allow=("read", "list"),
+        ),
+        "far": McpSettings(
+            url="https://mcp.example/mcp/",
+            headers={"Authorization": Secret("Bearer of bad news")},
+            trust_hints=True,
+            timeout=5.0,
+        ),
+    }
+    assert settings.workers == WorkerSettings(5.0, 3)
+    assert Secret("t-o-k-e-n") in settings.secrets
+    assert "t-o-k-e-n" not in repr(settings)
+    assert "bad news" not in repr(settings)
+
+
+def test_the_demo_agent_is_there_if_it_can_work_and_nothing_else_is_set(file: Path) -> None:
+    assert read(file, "").agents == {"demo": DEMO_AGENT}
+    assert list(read(file, '[agents.mine]\nmodel = "demo/chat"').agents) == ["mine"]
+    assert read(file, "[upstreams.ollama]").agents == {}
+    assert read(file, "[store]\nenabled = false").agents == {}
+    assert read(file, '[models]\ndemo = "demo/chat"').agents == {}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", "1: agents.a: model is missing"),
+        ('model = ""', "2: agents.a.model: '': no such model; there are fast, demo/…"),
+        ('model = "demo"', "2: agents.a.model: 'demo': no such model; did you mean demo/…?"),
+        ('model = "fats"', "2: agents.a.model: 'fats': no such model; did you mean fast?"),
+        (
+            'model = "fast"\ntools = ["refund"]',
+            "3: agents.a.tools: 'refund' is not a tool; expected module:function or mcp:SERVER",
+        ),
+        (
+            'model = "fast"\ntools = ["a:b", "a:b"]',
+            "3: agents.a.tools: 'a:b' is listed twice",
+        ),
+        (
+            'model = "fast"\ntools = ["mcp:fils"]',
+            "3: agents.a.tools: 'mcp:fils': no such MCP server; did you mean files?",
+        ),
+        (
+            'model = "fast"\napproval = { refund = "maybe" }',
+            "3: agents.a.approval.refund: expected one of always, never, got text",
+        ),
+        (
+            'model = "fast"\nlimits.turns = 0',
+            "3: agents.a.limits.turns: must be at least 1, got 0",
+        ),
+        (
+            'model = "fast"\nlimits = { turn = 1 }',
+            "3: agents.a.limits.turn: no such setting; did you mean turns?",
+        ),
+        (
+            'model = "fast"\n[agents.a.limits]\ncost = 0.5',
+            "4: agents.a.limits.cost: cannot be enforced yet: prices are not known",
+        ),
+        (
+            'model = "fast"\ninstructions = "file:gone.md"',
+            (
+                "3: agents.a.instructions: the file gone.md cannot be read: "
+                "No such file or directory"
+            ),
+        ),
+        (
+            'model = "fast"\n[agents.fast]\nmodel = "fast"',
+            "3: agents.fast: is already an alias in [models]; choose another name",
+        ),
+        (
+            'model = "fast"\n[agents."a b"]\nmodel = "fast"',
+            "3: agents.\"a b\": a name has 1 to 64 letters, digits, '.', '_' and '-'",
+        ),
+        (
+            'model = "fast"\n[mcp.x_y]\ncommand = ["x"]',
+            "3: mcp.x_y: a name has 1 to 32 letters, digits and '-'",
+        ),
+        ('model = "fast"\n[mcp.x]', "3: mcp.x: needs either a command or a url"),
+        (
+            'model = "fast"\n[mcp.x]\nurl = "ftp://x"',
+            "4: mcp.x.url: expected http://… or https://…",
+        ),
+        (
+            'model = "fast"\n[mcp.x]\ncommand = ["x"]\nheaders = { A = "b" }',
+            "5: mcp.x.headers: is only for a server with a url",
+        ),
+        (
+            'model = "fast"\n[mcp.x]\nurl = "http://x"\nenv = { A = "env:GONE" }',
+            "5: mcp.x.env: is only for a server with a command",
+        ),
+        (
+            'model = "fast"\n[mcp.x]\ncommand = ["x"]\nenv = { A = "env:GONE" }',
+            "5: mcp.x.env.A: the variable GONE is not set",
+        ),
+        (
+            'model = "fast"\n[store]\nenabled = false',
+            "1: agents: agents need the store, and store.enabled is false",
+        ),
+    ],
+)
+def test_a_mistake_of_an_agent_is_named_with_its_line_and_key(
+    file: Path, lines: str, said: str
+) -> None:
+    rest = '\n[models]\nfast = "demo/chat"\n[mcp.files]\ncommand = ["files"]\n'
+    found = problems(file, f"[agents.a]\n{lines}{rest}")
+    assert f"weft.toml:{said}" == found[0]
+
+
 # The page
 
 
@@ -1137,6 +1308,7 @@ def test_the_examples_of_the_page_can_be_used(file: Path) -> None:
     key = file.with_name("key")
     key.write_text("the-key-of-deepseek")
     whole = whole.replace("/run/secrets/deepseek", str(key))
+    file.with_name("helper.md").write_text("Be kind.")
     environ = {"ALICE_KEY": "alices-key-is-a-long-one", "OPENAI_API_KEY": "the-key-of-openai"}
     settings = read(file, whole, environ)
     assert [one.name for one in settings.upstreams] == ["openai", "deepseek", "local", "house"]

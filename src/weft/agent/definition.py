@@ -18,8 +18,14 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Bounds of one run. All are counted in its log, so that a restart resets none of them."""
 
     turns: int = 25
+    """Questions to the model. The last one is asked without tools."""
+
     calls: int = 100
+    """Calls of tools in the whole run."""
+
     calls_per_turn: int = 32
+    """Calls of tools in one turn; what is above is refused."""
+
     parallel: int = 8
     """Calls that run at the same time."""
 
@@ -48,7 +54,10 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Seconds after which an approval that nobody decided is denied."""
 
     tokens: int | None = None
+    """Tokens of all turns together, as the upstreams report them."""
+
     cost: float | None = None
+    """Reserved: prices are not known yet, so nothing can enforce it."""
 
     def lowered(self, wished: Mapping[str, object]) -> "Limits":
         """These limits, where `wished` has lower ones. Raises ClientError for a limit that does not

@@ -57,6 +57,11 @@ class RunCreated(LoggedEvent, frozen=True, tag="run.created"):
     """The call `run/call` of the agent that started it as a tool."""
 
     metadata: dict[str, str] = {}
+    request: str = ""
+    """The digest of the request that started it, for whoever uses its idempotency key again."""
+
+    forked: str | None = None
+    """`run/seq`: the run whose first events this one continues, and how many of them."""
 
 
 class TurnStarted(LoggedEvent, frozen=True, tag="turn.started"):
@@ -179,6 +184,8 @@ class MessageAdded(LoggedEvent, frozen=True, tag="message.added"):
     """A message of the user while the run is under way: an item of the Responses API."""
 
     message: Raw
+    key: str = ""
+    """The idempotency key: one message of a run has it."""
 
 
 class LimitReached(LoggedEvent, frozen=True, tag="limit.reached"):

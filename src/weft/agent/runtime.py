@@ -36,13 +36,15 @@ from weft.agent.events import (
     encode_event,
     text_result,
 )
+from weft.agent.lifecycle import PARKED
 from weft.agent.state import RunState
+from weft.agent.tool_spec import ToolSpec
 from weft.agent.tools import AgentTool, tool_of
 from weft.codec import fresh_context
 from weft.errors import ArgumentValueError, ClientError
 from weft.store.base import NotFound, Store, StoreError
 from weft.store.queries import Beside, Queries
-from weft.store.records import NewRun, RunAppend, RunEvent, RunRow
+from weft.store.records import NewEvent, NewRun, RunAppend, RunEvent, RunRow
 
 FOLLOW = 0.2
 """Seconds between two looks for the events of a run that another process works on."""
@@ -53,6 +55,14 @@ _json = msgspec.json.Encoder().encode
 
 class UnknownAgent(ClientError):
     """No agent has this name."""
+
+
+class KeyReused(ClientError):
+    """An idempotency key that belongs to another request."""
+
+
+class IllegalFork(ClientError):
+    """A run cannot be forked there; the message says where it can."""
 
 
 class Agent:
@@ -132,6 +142,7 @@ class Runtime:
         """Runs that must be looked at once more: something came when their driver had let go."""
         self._followers: dict[str, set[asyncio.Event]] = {}
         """Each is set when the run has new events, as far as this process knows."""
+        self._draining = False
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
@@ -150,6 +161,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Lets running calls end, and gives all runs back."""
+        self.drain()
         self._stop.set()
         for driver in self._drivers.values():
             driver.stop()
@@ -158,6 +170,12 @@ class Runtime:
         if self._serving is not None:
             await self._serving
         self._threads.shutdown(wait=False)
+
+    def drain(self) -> None:
+        """Ends all `events`, wherever they are: whoever follows a run can go on elsewhere."""
+        self._draining = True
+        for id in self._followers:
+            self._notify(id)
 
     # Runs
 
@@ -171,9 +189,13 @@ class Runtime:
         limits: Mapping[str, object] | None = None,
         parent: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        tools: Sequence[ToolSpec] = (),
+        request: str = "",
     ) -> str:
-        """Starts a run; returns its id. `input` is a text, or items of the Responses API. The same
-        `key` of the same owner gives the same run. Raises UnknownAgent, ClientError, StoreError."""
+        """Starts a run; returns its id. `input` is a text, or items of the Responses API. `tools`
+        are further ones, which the client runs. The same `key` of the same owner gives the same
+        run, if the digests `request` of both are equal. Raises UnknownAgent, KeyReused,
+        ClientError, StoreError."""
         found = self.agents.get(agent)
         if found is None:
             known = ", ".join(self.agents) or "none"
@@ -182,23 +204,65 @@ class Runtime:
         if limits:
             lowered = definition.limits.lowered(limits)
             definition = msgspec.structs.replace(definition, limits=lowered)
-        created = RunCreated(definition, _items(input), owner, parent, dict(metadata or {}))
+        if tools:
+            taken = {tool.name for tool in definition.tools}
+            for one in tools:
+                if one.name in taken:
+                    raise ClientError(f"tools: {one.name!r} is the name of two tools")
+                taken.add(one.name)
+            all_tools = (*definition.tools, *tools)
+            definition = msgspec.structs.replace(definition, tools=all_tools)
+        created = RunCreated(
+            definition, _items(input), owner, parent, dict(metadata or {}), request
+        )
+        return await self._create(created, [], key)
+
+    async def fork(
+        self, id: str, after: int, *, owner: str | None = None, key: str | None = None
+    ) -> str:
+        """Starts a run that goes on from the first `after` events of another, and returns its id.
+        No effect is repeated: it can only begin where all calls have their results. Raises
+        NotFound, IllegalFork, KeyReused, StoreError."""
+        await self.row(id, owner)
+        events = [event async for event in self._events(id, 0)]
+        legal = _forkable(id, events)
+        if after not in legal:
+            near = [one for one in legal if one > after][:3] or legal[-3:]
+            raise IllegalFork(
+                f"run {id[:200]!r} cannot be forked after event {after}: there must be such an "
+                "event, nothing may be under way after it, and it must not be the end; "
+                f"possible are {', '.join(map(str, near)) or 'none'}"
+            )
+        first = decode_event(events[0].body)
+        assert isinstance(first, RunCreated)  # by the fold
+        origin = f"{id}/{after}"
+        created = msgspec.structs.replace(first, request=f"fork {origin}", forked=origin)
+        return await self._create(created, [(one.kind, one.body) for one in events[1:after]], key)
+
+    async def _create(self, created: RunCreated, rest: list[NewEvent], key: str | None) -> str:
+        """Stores a run with its first events, unless one with this key exists."""
         id = fresh_context().ids.mint("run")
         new = NewRun(
             id=id,
-            owner=owner,
-            agent=agent,
+            owner=created.owner,
+            agent=created.definition.name,
             status="running",
-            events=[(created.kind, encode_event(created))],
+            events=[(created.kind, encode_event(created)), *rest],
             due=0.0,
-            parent=parent,
+            parent=created.parent,
             key=key,
             beside=self._hint(id),
         )
-        found_id = await self._store.create_run(new)
-        if found_id == id:
+        id = await self._store.create_run(new)
+        if id == new.id:
             self.wake(id)
-        return found_id
+            return id
+        async for event in self._events(id, 0):
+            earlier = decode_event(event.body)
+            if isinstance(earlier, RunCreated) and earlier.request == created.request:
+                break
+            raise KeyReused(f"the idempotency key belongs to another request, that of run {id}")
+        return id
 
     async def row(self, id: str, owner: str | None = None) -> RunRow:
         """What the store knows of a run. Raises NotFound, also for the run of another owner."""
@@ -216,7 +280,8 @@ class Runtime:
         return state
 
     async def events(self, id: str, after: int = 0) -> AsyncIterator[RunEvent]:
-        """Yields the events of a run numbered above `after`, as they come, to its end."""
+        """Yields the events of a run numbered above `after`, as they come, to its end or until
+        `drain`."""
         appended = asyncio.Event()
         followers = self._followers.setdefault(id, set())
         followers.add(appended)
@@ -227,7 +292,7 @@ class Runtime:
                 async for event in self._events(id, after):
                     after = event.seq
                     yield event
-                if row is None or (row.ended is not None and row.seq <= after):
+                if row is None or (row.ended is not None and row.seq <= after) or self._draining:
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FOLLOW):
@@ -299,18 +364,35 @@ class Runtime:
         is_error: bool = False,
         owner: str | None = None,
     ) -> None:
-        """Settles a call of which it is unknown whether it has happened. Raises NotFound,
-        IllegalEvent."""
+        """Settles a call of which it is unknown whether it has happened. To say the same again
+        changes nothing. Raises NotFound, IllegalEvent."""
         contents = text_result(result) if isinstance(result, str) else result
-        event = CallResolved(call, action, by, contents, is_error)
-        await self._post(id, owner, lambda state: event)
+        resolved = CallResolved(call, action, by, contents, is_error)
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            found = state.calls.get(call)
+            was = found.resolution if found is not None and found.state is not PARKED else None
+            same = was is not None and msgspec.structs.replace(was, by=by) == resolved
+            return None if same else resolved
+
+        await self._post(id, owner, event)
 
     async def add_message(
-        self, id: str, message: str | Mapping[str, object], *, owner: str | None = None
+        self,
+        id: str,
+        message: str | Mapping[str, object],
+        *,
+        key: str = "",
+        owner: str | None = None,
     ) -> None:
-        """Says something to the agent while it works. Raises NotFound, IllegalEvent."""
+        """Says something to the agent while it works. The same `key` again changes nothing. Raises
+        NotFound, IllegalEvent."""
         [item] = _items(message if isinstance(message, str) else [message])
-        await self._post(id, owner, lambda state: MessageAdded(item))
+
+        def event(state: RunState) -> AnyRunEvent | None:
+            return None if key and key in state.message_keys else MessageAdded(item, key)
+
+        await self._post(id, owner, event)
 
     async def cancel(self, id: str, *, by: str, reason: str = "", owner: str | None = None) -> None:
         """Ends a run. One that has ended stays as it is. Raises NotFound."""
@@ -441,6 +523,16 @@ class Runtime:
     def _tools(self, agent: str) -> Mapping[str, AgentTool]:
         found = self.agents.get(agent)
         return {} if found is None else found.tools
+
+
+def _forkable(id: str, events: Sequence[RunEvent]) -> list[int]:
+    """The events after which the run can be forked, by their numbers."""
+    state, found = RunState(id), []
+    for event in events:
+        state.apply(decode_event(event.body), event.at)
+        if state.is_settled and state.end is None:
+            found.append(event.seq)
+    return found
 
 
 def _items(input: str | Sequence[object]) -> tuple[Raw, ...]:

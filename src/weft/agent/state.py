@@ -104,6 +104,9 @@ class Call:
     was_submitted: bool = False
     """Whether the client gave the result."""
 
+    resolution: CallResolved | None = None
+    """How it was settled the last time it was parked."""
+
     @property
     def id(self) -> str:
         return self.judged.id
@@ -128,6 +131,7 @@ class RunState:
     messages: list[tuple[int, Raw]] = field(default_factory=list)
     """Messages that came during the run, each with the number of turns that had begun before."""
 
+    message_keys: set[str] = field(default_factory=set)
     read: int = 0
     """How many of these the last turn began with."""
 
@@ -162,6 +166,12 @@ class RunState:
         return [] if turn is None else [call for call in turn.calls if call.state is not CLOSED]
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way: no turn, and no call that has no result."""
+        turn = self.turn
+        return not self.open_calls and (turn is None or turn.state is not TurnState.OPEN)
+
+    @property
     def has_unread(self) -> bool:
         """Whether there is a message that no turn has begun with."""
         return self.read < len(self.messages)
@@ -180,6 +190,7 @@ class RunState:
         new = copy(self)
         new.turns, new.calls = [*self.turns], {**self.calls}
         new.messages, new.granted = [*self.messages], {*self.granted}
+        new.message_keys = {*self.message_keys}
         if new.turns:
             last = new.turns[-1] = copy(new.turns[-1])
             last.calls = [copy(call) for call in last.calls]
@@ -325,10 +336,11 @@ class RunState:
         self._step(event.call, CallStep.PARK).why = event.why
 
     def _resolved(self, event: CallResolved, at: float) -> None:
+        step = CallStep.RETRY if event.action == "retry" else CallStep.SETTLE
+        call = self._step(event.call, step)
+        call.resolution = event
         if event.action == "retry":
-            self._step(event.call, CallStep.RETRY)
             return
-        call = self._step(event.call, CallStep.SETTLE)
         call.result, call.is_error = event.result, event.is_error
         if event.action == "abandon":
             call.result, call.is_error = text_result(ABANDONED), True
@@ -353,6 +365,8 @@ class RunState:
 
     def _message(self, event: MessageAdded, at: float) -> None:
         self.messages.append((len(self.turns), event.message))
+        if event.key:
+            self.message_keys.add(event.key)
 
     def _nothing(self, event: LimitReached | RunWaiting, at: float) -> None:
         """For the reader of the log; what follows from it is an event of its own."""

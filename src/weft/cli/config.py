@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from weft.gateway.settings import Settings, SettingsError, load
+from weft.gateway.agents import load_agents
+from weft.gateway.settings import AgentSettings, Settings, SettingsError, load
 from weft.gateway.settings.urls import DEMO, is_loopback
 from weft.upstream.base import UpstreamConfig
 from weft.upstream.catalog import HOSTS
@@ -21,6 +22,7 @@ def check(config: Path | None) -> None:
     try:
         # The same function as `weft serve`, so that what passes here starts there.
         settings = load(config, os.environ)
+        load_agents(settings)
     except SettingsError as error:
         # All of them at once, not one for each run.
         for problem in error.problems:
@@ -55,6 +57,7 @@ def summary(settings: Settings) -> str:
     sections = (
         ("upstreams", columns(map(_place, settings.upstreams))),
         ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
+        ("agents", columns(_agent(*one) for one in settings.agents.items())),
         ("server", [f"http://{host}:{server.port}, {workers}", f"open to {users}"]),
     )
     source = "no settings file: built-in defaults" if settings.path is None else str(settings.path)
@@ -70,6 +73,10 @@ def _place(place: UpstreamConfig) -> tuple[str, ...]:
     # Whether there is one, never which.
     key = "key found" if place.key is not None else "no key"
     return (place.name, place.dialect, where, "" if place.base_url in DEMO else key)
+
+
+def _agent(name: str, agent: AgentSettings) -> tuple[str, ...]:
+    return (name, agent.model, ", ".join(agent.tools) or "no tools")
 
 
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:

@@ -71,17 +71,22 @@ def _serve(settings: Settings) -> int:
 
     # Runs in this process, or once in each worker: so the gateway is made inside, after the fork.
     def work(sockets: list[socket] | None, ready: Callable[[], None] | None) -> int:
-        return run_server(
-            lambda: Gateway(settings),
-            host=server.host,
-            port=server.port,
-            sockets=sockets,
-            ready=ready,
-            limits=connection_limits,
-            drain=server.drain,
-            websocket=server.websocket,
-            websocket_message=limits.websocket_message,
-        )
+        try:
+            return run_server(
+                lambda: Gateway(settings),
+                host=server.host,
+                port=server.port,
+                sockets=sockets,
+                ready=ready,
+                limits=connection_limits,
+                drain=server.drain,
+                websocket=server.websocket,
+                websocket_message=limits.websocket_message,
+            )
+        # A tool that cannot be imported: only the process that runs it finds out.
+        except SettingsError as problem:
+            click.echo(f"Error: {problem}", err=True)
+            return 1
 
     if server.workers == 1:
         return work(None, None)

@@ -20,6 +20,7 @@ from weft.codec import fresh_context
 from weft.dialects import dialect_of
 from weft.dialects.error_classes import ErrorClass, new_error
 from weft.gateway import http_response, logs
+from weft.gateway.agents import AgentService
 from weft.gateway.apis import CHAT_COMPLETIONS, RESPONSES
 from weft.gateway.auth import HttpRejection, RequestGuard
 from weft.gateway.bodies import JsonLimits
@@ -84,7 +85,13 @@ class Gateway:
         self._routing = Routing(upstreams, settings.models)
         self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
         self._sockets = ResponsesWebSocket(self, self._sessions, per_key=limits.websockets_per_key)
-        self._table = route_table(self, self._routing, self._sessions)
+        self._agents: AgentService | None = None
+        if self._sessions is not None:
+            persistence, observers = self._sessions.persistence, (self._log,)
+            self._agents = AgentService(
+                settings, self._routing, persistence, self.limits, self._scrub, observers
+            )
+        self._table = route_table(self, self._routing, self._sessions, self._agents)
         self._router = Starlette(
             routes=[*self._table.routes, *self._own_routes()],
             exception_handlers={404: _not_found, 405: _method_not_allowed},
@@ -118,9 +125,14 @@ class Gateway:
         gc.set_threshold(20_000, 20, 20)
         if self._sessions is not None:
             await self._sessions.start(self._runs)
+        if self._agents is not None:
+            await self._agents.start()
         try:
             yield
         finally:
+            # Before the store: what its runs do last is written.
+            if self._agents is not None:
+                await self._agents.close()
             if self._sessions is not None:
                 await self._sessions.close()
             for upstream in self._routing.upstreams.values():
@@ -255,9 +267,15 @@ class Gateway:
 
     # Shutdown
 
+    @property
+    def is_draining(self) -> bool:
+        return self._draining
+
     def drain(self) -> None:
         self._draining = True
         self._sockets.drain()
+        if self._agents is not None:
+            self._agents.drain()
 
     def abort(self) -> None:
         for run in list(self._runs):

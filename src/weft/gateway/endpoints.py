@@ -48,6 +48,11 @@ class GatewayContext(Protocol):
     reject_lossy: bool
     limits: RequestLimits
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server is shutting down."""
+        ...
+
     def start(self, incoming: IncomingRequest) -> Run:
         """Raises RequestFailed if the request may not run."""
         ...

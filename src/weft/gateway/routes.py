@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from starlette.routing import BaseRoute, Route
 
+from weft.gateway.agents import AgentService
 from weft.gateway.apis import CHAT_COMPLETIONS, GENERATE_CONTENT, MESSAGES, RESPONSES
 from weft.gateway.compaction import CompactResponse
 from weft.gateway.conversations import (
@@ -16,6 +17,18 @@ from weft.gateway.conversations import (
 from weft.gateway.endpoints import Endpoint, GatewayContext, GeminiEndpoint, MessagesEndpoint
 from weft.gateway.models import ModelsEndpoint
 from weft.gateway.responses import ResponsesEndpoint, StoringEndpoint, StoringMessagesEndpoint
+from weft.gateway.runs import (
+    AddRunMessage,
+    AgentsEndpoint,
+    CancelRun,
+    DecideApproval,
+    ForkRun,
+    ResolveCall,
+    RunEndpoint,
+    RunEvents,
+    RunsEndpoint,
+    SubmitRunOutputs,
+)
 from weft.gateway.sessions import Sessions
 from weft.gateway.stored_completions import (
     CompletionEndpoint,
@@ -50,8 +63,13 @@ class RouteTable:
     routes: list[BaseRoute]
 
 
-def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | None) -> RouteTable:
-    """Returns the routes; those of stored responses only if there is a store."""
+def route_table(
+    gateway: GatewayContext,
+    routing: Routing,
+    sessions: Sessions | None,
+    agents: AgentService | None,
+) -> RouteTable:
+    """Returns the routes; those of stored responses and of runs only if there is a store."""
     # Without a store. With one, the same paths store what they answer.
     direct: dict[str, Endpoint] = {
         "/v1/chat/completions": Endpoint(gateway, CHAT_COMPLETIONS),
@@ -79,6 +97,7 @@ def route_table(gateway: GatewayContext, routing: Routing, sessions: Sessions | 
         Route("/v1/responses/compact", CompactResponse(gateway, sessions), methods=POST),
         Route("/v1/responses/input_tokens", tokens, methods=POST),
         *stored,
+        *([] if agents is None else _agent_routes(gateway, agents)),
         *(Route(path, endpoint, methods=POST) for path, endpoint in direct.items()),
         Route("/v1/messages/count_tokens", message_tokens, methods=POST),
         # some clients leave `models/` out if the name of a model has a slash
@@ -114,4 +133,23 @@ def _stored_routes(gateway: GatewayContext, sessions: Sessions) -> list[BaseRout
         Route(conversation, ConversationEndpoint(gateway, sessions), methods=any_method),
         Route(f"{conversation}/items", ConversationItems(gateway, sessions), methods=[*GET, *POST]),
         Route(f"{conversation}/items/{{item_id}}", item, methods=get_or_delete),
+    ]
+
+
+def _agent_routes(gateway: GatewayContext, agents: AgentService) -> list[BaseRoute]:
+    run = "/v1/runs/{id}"
+    actions = {
+        "approvals": DecideApproval(gateway, agents),
+        "outputs": SubmitRunOutputs(gateway, agents),
+        "resolve": ResolveCall(gateway, agents),
+        "messages": AddRunMessage(gateway, agents),
+        "cancel": CancelRun(gateway, agents),
+        "fork": ForkRun(gateway, agents),
+    }
+    return [
+        Route("/v1/agents", AgentsEndpoint(gateway, agents), methods=GET),
+        Route("/v1/runs", RunsEndpoint(gateway, agents), methods=[*GET, *POST]),
+        Route(run, RunEndpoint(gateway, agents), methods=[*GET, "DELETE"]),
+        Route(f"{run}/events", RunEvents(gateway, agents), methods=GET),
+        *(Route(f"{run}/{name}", action, methods=POST) for name, action in actions.items()),
     ]

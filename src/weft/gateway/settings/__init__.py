@@ -4,8 +4,8 @@ The rules of the environment:
 
 - `WEFT_CONFIG` names the file to read, unless the command line does.
 - `WEFT_SERVER__PORT=9000` is `port = 9000` under `[server]`; `WEFT_SERVER__LIMITS__BODY` goes one
-  table deeper, and so on, for every key of `[server]` and `[store]`. It wins over the file.
-  Lists are written with commas.
+  table deeper, and so on, for every key of `[server]`, `[store]` and `[workers]`. It wins over the
+  file. Lists are written with commas.
 - Any other variable that begins with `WEFT_` is an error, unless the file uses it (`env:WEFT_X`).
 """
 
@@ -15,18 +15,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.gateway.settings.agents import build_agents, build_mcp_servers
 from weft.gateway.settings.aliases import aliases
 from weft.gateway.settings.environment import Environment
-from weft.gateway.settings.line_numbers import LineNumbers
-from weft.gateway.settings.problems import Problem, Problems, SettingsError
+from weft.gateway.settings.line_numbers import Key, LineNumbers
+from weft.gateway.settings.problems import Problem, Problems, SettingsError, dotted
 from weft.gateway.settings.reader import TableReader
 from weft.gateway.settings.schema import (
+    AgentSettings,
     KeySettings,
     LimitSettings,
+    McpSettings,
     ServerSettings,
     SettingsFile,
     StoreSettings,
     UpstreamSettings,
+    WorkerSettings,
 )
 from weft.gateway.settings.secrets import ClientKey, SecretResolver
 from weft.gateway.settings.upstreams import build_upstreams
@@ -36,15 +40,18 @@ from weft.upstream.base import UpstreamConfig
 
 __all__ = [
     "DEFAULT",
+    "AgentSettings",
     "ClientKey",
     "KeySettings",
     "LimitSettings",
+    "McpSettings",
     "Problem",
     "ServerSettings",
     "Settings",
     "SettingsError",
     "StoreSettings",
     "UpstreamSettings",
+    "WorkerSettings",
     "load",
 ]
 
@@ -70,14 +77,26 @@ class Settings:
     keys: tuple[ClientKey, ...]
     """The client keys; none: everybody who can connect may use the server."""
 
-    agents: Mapping[str, object]
-    """As in the file."""
+    agents: Mapping[str, AgentSettings]
+    """The agents; their instructions are texts. Their tools are not imported yet."""
 
     secrets: tuple[Secret, ...]
     """All secrets, for the Scrubber."""
 
+    mcp: Mapping[str, McpSettings] = field(default_factory=dict)
+    """The MCP servers; what their values refer to is resolved."""
+
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
+
     warnings: tuple[Problem, ...] = ()
     """What is valid, but probably a mistake. `weft config check` prints it."""
+
+    lines: LineNumbers = field(default_factory=lambda: LineNumbers(""), compare=False, repr=False)
+
+    def problem(self, key: Key, message: str) -> Problem:
+        """A problem that is found after the file was read: a tool that cannot be imported."""
+        path = "defaults" if self.path is None else str(self.path)
+        return Problem(path, self.lines.of(key), dotted(key), message)
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -93,7 +112,8 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     text = "" if path is None else _read_text(path)
     table = {} if path is None else _parse_toml(path, text)
     # From here on nothing raises: every problem of the file is reported in one go.
-    problems = Problems("defaults" if path is None else str(path), LineNumbers(text))
+    lines = LineNumbers(text)
+    problems = Problems("defaults" if path is None else str(path), lines)
     environment = Environment(environ, problems)
     file = (
         TableReader(problems).table(environment.applied_to(table), SettingsFile) or SettingsFile()
@@ -104,6 +124,8 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     keys = secrets.client_keys(file.server.keys)
     # Invalid upstreams keep their names: an alias of one is no second problem.
     models = aliases(file.models, _names(table, upstreams), problems)
+    mcp = build_mcp_servers(file.mcp, secrets, problems)
+    agents = build_agents(file, _names(table, upstreams), models, folder, problems)
     server = validate_server(file.server, problems)
     validate_store(file.store, problems)
     secrets.add_password(file.store.url, ("store", "url"))
@@ -118,9 +140,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         upstreams=upstreams,
         models=models,
         keys=keys,
-        agents=file.agents,
+        agents=agents,
         secrets=tuple(secrets.found),
+        mcp=mcp,
+        workers=file.workers,
         warnings=tuple(problems.warnings),
+        lines=lines,
     )
 
 

@@ -7,7 +7,7 @@ from weft.gateway.settings.reader import EnvironmentText
 
 PREFIX = "WEFT_"
 CONFIG = "WEFT_CONFIG"
-_TABLES = ("server", "store")
+_TABLES = ("server", "store", "workers")
 """The tables whose keys can be set; in all others the user chooses the keys."""
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from weft.agent.definition import Limits
 from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
 from weft.scrub import Secret
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
@@ -243,6 +244,73 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The `anthropic-beta` flags of clients that are passed on; without it, all of them."""
 
 
+class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent: a model with instructions and tools ([guide](agents.md)). A run uses the settings
+    with which it was started."""
+
+    model: str
+    """`<upstream>/<model>`, or an alias."""
+
+    instructions: str = ""
+    """The system prompt, or `file:PATH`."""
+
+    tools: tuple[str, ...] = ()
+    """`module:function` for a Python function with `@weft.tool`, which is imported from the folder
+    of this file or from the installed packages; `mcp:NAME` for the tools of an MCP server."""
+
+    approval: dict[str, Literal["always", "never"]] = {}
+    """Whether a person must approve the calls of a tool, by the tool's name. It overrides what the
+    tool itself declares."""
+
+    limits: Limits = Limits()
+    """See `[agents.NAME.limits]`."""
+
+    on_interrupt: Literal["retry", "fail"] = "retry"
+    """After a crash inside a turn: ask the model again, or end the run."""
+
+    on_ambiguous: Literal["park", "tell-model"] = "park"
+    """After a call whose outcome is unknown: wait for a person, or tell the model to verify it."""
+
+
+class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """An MCP server: a command that speaks over its standard input and output, or a URL."""
+
+    command: tuple[str, ...] | None = None
+    """The program and its arguments."""
+
+    url: str | None = None
+    """The streamable HTTP endpoint."""
+
+    env: dict[str, Secret] = {}
+    """The whole environment of the command; nothing is inherited, not even `PATH`. A value may be
+    `env:NAME` or `file:PATH`."""
+
+    headers: dict[str, Secret] = {}
+    """Headers of every HTTP request. A value may be `env:NAME` or `file:PATH`."""
+
+    allow: tuple[str, ...] | None = None
+    """The tools that may be used, by the server's names; without it, all of them."""
+
+    trust_hints: bool = False
+    """Whether to believe the server that a tool only reads, or may be called again."""
+
+    timeout: SomeSeconds = 60.0
+    """Seconds for one call."""
+
+    connect_timeout: SomeSeconds = 30.0
+    """Seconds to start the server, or to connect to it."""
+
+
+class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How each process of the gateway works on the runs of agents."""
+
+    lease: LeaseSeconds = 15.0
+    """Seconds without a sign of life after which another process continues a run."""
+
+    concurrency: Count = 64
+    """Runs that one process works on at the same time. Runs that wait for somebody do not count."""
+
+
 class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -254,11 +322,14 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, str | tuple[str, ...]] = {}
     """Aliases: names for `<upstream>/<model>`, or for several, which are tried in order."""
 
-    agents: dict[str, object] = {}
-    """Not used yet."""
+    agents: dict[str, AgentSettings] = {}
+    """Without any, and without upstreams: the demo agent, with the name `demo`."""
+
+    mcp: dict[str, McpSettings] = {}
+    workers: WorkerSettings = WorkerSettings()
 
 
-# The upstream package must not depend on the settings, so its dataclasses have no ranges.
+# Upstreams and agents must not depend on the settings, so what they declare has no ranges.
 FIELD_RANGES: dict[type, dict[str, object]] = {
     Timeouts: {
         "connect": SomeSeconds,
@@ -268,6 +339,22 @@ FIELD_RANGES: dict[type, dict[str, object]] = {
     RetryPolicy: {"attempts": Count, "base": Seconds, "longest": Seconds},
     BreakerPolicy: {"failures": Amount, "open_for": Seconds},
     Markup: {"begin": Word, "end": Word},
+    Limits: {
+        "turns": Count,
+        "calls": Count,
+        "calls_per_turn": Count,
+        "parallel": Count,
+        "attempts": Count,
+        "call_attempts": Count,
+        "same_call": Count,
+        "loop": Count,
+        "idle_turns": Count,
+        "result": Count,
+        "active": SomeSeconds,
+        "approval": SomeSeconds,
+        "tokens": Count | None,
+        "cost": Annotated[float, Meta(gt=0)] | None,
+    },
 }
 """The ranges of fields that are declared elsewhere."""
 

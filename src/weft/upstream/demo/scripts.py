@@ -19,6 +19,7 @@ from weft.request import (
     CallContent,
     FileContent,
     ImageContent,
+    Message,
     Request,
     ResultContent,
     TextContent,
@@ -100,19 +101,8 @@ def _read_prompt(request: Request, upstream: str, dialect: str) -> Prompt:
     roles = [message.role for message in messages]
     answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
     pending = messages[answered:]
-    outcomes: list[ToolOutcome] = []
     # Only if results come last: a user who typed something after them wants an answer to that.
-    if pending and any(map(_is_result, pending[-1].content)):
-        calls = [one for message in messages for one in message.content]
-        names = {one.id: one.name for one in calls if isinstance(one, CallContent)}
-        for result in (one for message in pending for one in message.content):
-            if isinstance(result, ResultContent):
-                shown = [
-                    one.text if isinstance(one, TextContent) else "(a file)"
-                    for one in result.content
-                ]
-                name = names.get(result.id) or result.name or "the tool"
-                outcomes.append(ToolOutcome(name, "\n".join(shown), result.is_error))
+    outcomes = _outcomes(messages, pending) if pending and _has_result(pending[-1]) else ()
     # Some clients put several texts into one message: the last is what the person typed.
     typed: Sequence[AnyContent] = next(
         (
@@ -125,7 +115,26 @@ def _read_prompt(request: Request, upstream: str, dialect: str) -> Prompt:
     written = [one.text for one in typed if isinstance(one, TextContent) and one.text.strip()]
     files = sum(isinstance(one, ImageContent | FileContent) for one in typed)
     text = written[-1] if written else ""
-    return Prompt(request, upstream, dialect, text, tuple(outcomes), files)
+    return Prompt(request, upstream, dialect, text, outcomes, files)
+
+
+def _has_result(message: Message) -> bool:
+    return any(map(_is_result, message.content))
+
+
+def _outcomes(messages: Sequence[Message], some: Sequence[Message]) -> tuple[ToolOutcome, ...]:
+    """The results in some of the messages, with the names of the calls in all of them."""
+    calls = [one for message in messages for one in message.content]
+    names = {one.id: one.name for one in calls if isinstance(one, CallContent)}
+    found = []
+    for result in (one for message in some for one in message.content):
+        if isinstance(result, ResultContent):
+            shown = [
+                one.text if isinstance(one, TextContent) else "(a file)" for one in result.content
+            ]
+            name = names.get(result.id) or result.name or "the tool"
+            found.append(ToolOutcome(name, "\n".join(shown), result.is_error))
+    return tuple(found)
 
 
 def _is_result(content: AnyContent) -> bool:
@@ -242,6 +251,24 @@ def _tools(prompt: Prompt) -> Script:
     return Script(tuple(calls) or (_answer(prompt),))
 
 
+def _agent(prompt: Prompt) -> Script:
+    """Calls each tool that the message is about, one after the other, and answers with all their
+    results: what an agent does, without a mind."""
+    messages = prompt.request.messages
+    typed = [
+        place
+        for place, message in enumerate(messages)
+        if message.role == "user" and not _has_result(message)
+    ]
+    results = _outcomes(messages, messages[typed[-1] + 1 :] if typed else messages)
+    # A tool that failed or was refused is not called again: the result would be the same.
+    called = {one.name for one in results}
+    for tool in _allowed_tools(prompt.request):
+        if tool.name not in called and _relevance(tool, prompt.text):
+            return Script((_call(tool, prompt.text),))
+    return Script((_answer(replace(prompt, results=results)),))
+
+
 def _sources(prompt: Prompt) -> Script:
     text = " ".join(sentence for sentence, _, _ in texts.CITED_SENTENCES)
     return Script((TextStep(text, texts.CITED_SENTENCES),))
@@ -255,6 +282,7 @@ _SCRIPTS: dict[str, Callable[[Prompt], Script]] = {
     "chat": _chat,
     "reasoner": _reasoner,
     "tools": _tools,
+    "agent": _agent,
     "sources": _sources,
     "long": lambda prompt: Script((TextStep(texts.long_text(len(prompt.text))),)),
     "slow": lambda prompt: Script((TextStep(texts.SLOW_TEXT),), slow=True),

@@ -21,6 +21,7 @@ _REAL = "I cannot understand that, but the path of this answer is real: it left 
 _OTHER_MODELS = (
     ("reasoner", "thinks first, and signs its reasoning"),
     ("tools", "calls your tools, the first two at once"),
+    ("agent", "calls the tools that you mention, one after the other"),
     ("sources", "cites pages"),
     ("long", "writes 2,000 words; `slow` takes its time"),
     ("error-429", "and `overloaded`, `cut`, `stall`, `duplicate-calls` fail as hosts do"),

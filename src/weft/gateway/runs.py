@@ -1,0 +1,531 @@
+"""Endpoints of agent runs: start, follow, act on, fork, delete. A run of another key is a 404.
+
+Whatever changes a run is an event in its log, and is checked against its state: a post that cannot
+follow is a 409 that says what the state was, and changes nothing. The same post again is answered
+as the first one.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
+from typing import Literal, get_args
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Raw
+
+from weft.agent.events import AnyRunEvent, CallOutput, Contents, Scope
+from weft.agent.runtime import IllegalFork, KeyReused, Runtime, UnknownAgent
+from weft.agent.state import IllegalEvent, RunState
+from weft.agent.tool_spec import TOOL_NAME, ToolSpec, definition_digest
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.dialects.error_classes import new_error
+from weft.errors import BadRequest, ClientError
+from weft.gateway import endpoints, http_response
+from weft.gateway.agents import AgentService
+from weft.gateway.apis import RESPONSES
+from weft.gateway.auth import HttpRejection
+from weft.gateway.bodies import RequestAborted
+from weft.gateway.endpoints import GatewayContext, Receive, Send, decode_body, headers_of, read_body
+from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.http_response import ClientConnection
+from weft.gateway.run_objects import (
+    JsonObject,
+    RunView,
+    agent_object,
+    event_object,
+    output_text,
+    summary_object,
+)
+from weft.gateway.store_endpoint import Metadata, is_descending, validate_metadata
+from weft.gateway.stored_responses import (
+    EXPECTED_ERRORS,
+    LAST_EVENT_ID,
+    MAX_PAGE_SIZE,
+    PAGE_SIZE,
+    Query,
+    int_param,
+    not_found,
+    send_problem,
+    stream_events,
+)
+from weft.gateway.writers import EventStreamWriter
+from weft.relay.incoming import RequestFailed, api_of
+from weft.relay.offload import for_body
+from weft.request import ResultContent, Tool
+from weft.sse import Event, frame
+from weft.store.base import NotFound
+from weft.store.records import RunEvent, RunRow
+
+STATUSES = ("running", "waiting", "finished", "failed", "cancelled")
+KINDS = tuple(str(one.__struct_config__.tag) for one in get_args(AnyRunEvent))
+"""The kinds of events."""
+
+LARGEST = 10**9 - 1
+"""The largest number of an event that a query can have."""
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_json = msgspec.json.Encoder().encode
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+HttpScope = endpoints.Scope
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """The base of the bodies: these are our own endpoints, so an unknown field is a mistake."""
+
+
+class _NewRunBody(_Strict):
+    agent: str
+    input: str | list[Raw]
+    stream: bool | None = None
+    limits: dict[str, int | float] | None = None
+    metadata: Metadata | None = None
+    tools: list[Raw] | None = None
+
+
+class _ApprovalBody(_Strict):
+    approval_id: str
+    approve: bool
+    reason: str = ""
+    scope: Scope = "call"
+
+
+class _OutputBody(_Strict):
+    call_id: str
+    output: str | list[Raw] = ""
+    is_error: bool = False
+
+
+class _OutputsBody(_Strict):
+    outputs: list[_OutputBody]
+
+
+class _ResolveBody(_Strict):
+    call_id: str
+    action: Literal["done", "retry", "abandon"]
+    result: str | list[Raw] | None = None
+    is_error: bool = False
+
+
+class _MessageBody(_Strict):
+    content: str | list[Raw]
+
+
+class _CancelBody(_Strict):
+    reason: str = ""
+
+
+class _ForkBody(_Strict):
+    after: int
+
+
+class RunEventWriter(EventStreamWriter):
+    """Server-sent events whose ids are the numbers of the events in the log of the run."""
+
+    def write(self, events: Sequence[Event]) -> bytes:  # type: ignore[override]
+        return b"".join([piece for event in events for piece in self.frame(event)])
+
+    def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
+        before, data, after = frame(event.name, event.data)
+        return b"id: %d\n%b" % (event.number or 0, before), data, after
+
+
+class _RunsEndpoint(ABC):
+    """One path: sends the JSON that `_handle` returns, or its error."""
+
+    def __init__(self, gateway: GatewayContext, agents: AgentService) -> None:
+        self._gateway = gateway
+        self._store = agents.store
+        self._runtime: Runtime = agents.runtime
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        try:
+            found = await self._handle(scope, receive, send)
+        except RequestAborted:
+            return  # the client is gone: there is nobody to answer
+        except ClientError as error:
+            await send_problem(send, RESPONSES, scope["weft.id"], _rejection(error))
+        except EXPECTED_ERRORS as problem:
+            await send_problem(send, RESPONSES, scope["weft.id"], problem)
+        else:
+            if found is not None:
+                await http_response.send_json(send, scope["weft.id"], _json(found))
+
+    @abstractmethod
+    async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject | None:
+        """Returns None if it has sent the response itself. Raises ClientError, RequestFailed,
+        StoreError, RequestAborted."""
+
+    async def _body(self, scope: HttpScope, receive: Receive) -> bytes:
+        return await read_body(self._gateway, scope, receive)
+
+    async def _row(self, scope: HttpScope) -> RunRow:
+        id = scope["path_params"]["id"]
+        row = await self._store.owned_run(scope["weft.caller"], id)
+        if row is None:
+            raise not_found("Run", id)
+        return row
+
+    async def _object(self, scope: HttpScope, id: str) -> JsonObject:
+        """The run as it is now."""
+        row = await self._store.owned_run(scope["weft.caller"], id)
+        if row is None:  # deleted meanwhile
+            raise not_found("Run", id)
+        view, after = RunView(row, RunState(id)), 0
+        while events := await self._store.run_events(id, after):
+            for event in events:
+                view.apply(event)
+            after = events[-1].seq
+        # Events may have come since: then the row is older than they are.
+        if view.state.end is not None and row.ended is None:
+            view.row = await self._store.owned_run(row.owner, id) or row
+        answer = None if view.answer is None else await self._store.entry(view.answer)
+        body = answer.body if answer is not None else None
+        return view.object(None if body is None else await for_body(body, output_text, body))
+
+    async def _stream(
+        self, scope: HttpScope, send: Send, id: str, after: int, kinds: Sequence[str] | None = None
+    ) -> None:
+        """Sends the events of a run as they come. A client that leaves does not stop the run."""
+        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
+        writer = RunEventWriter(DIALECTS[RESPONSES].idle)
+        events = _sent_events(self._runtime.events(id, after), kinds)
+        await stream_events(scope, client, events, writer, self._gateway.keepalive)
+
+
+async def _sent_events(
+    events: AsyncIterator[RunEvent], kinds: Sequence[str] | None
+) -> AsyncIterator[list[Event]]:
+    async for event in events:
+        if kinds is None or event.kind in kinds:
+            yield [Event(event.kind, _json(event_object(event)), event.seq)]
+
+
+def _rejection(error: ClientError) -> BadRequest | RequestFailed:
+    """What a client is told about an error of the runtime."""
+    match error:
+        case BadRequest():
+            return error
+        case UnknownAgent():
+            return HttpRejection(404, new_error("bad-request", str(error), param="agent"))
+        case NotFound():
+            return HttpRejection(404, new_error("bad-request", str(error)))
+        case IllegalEvent() | IllegalFork() | KeyReused():
+            return HttpRejection(409, new_error("bad-request", str(error)))
+    # What the runtime says of a field begins with its path.
+    path, colon, reason = str(error).partition(": ")
+    is_path = bool(colon) and re.fullmatch(r"[a-z_.]+", path) is not None
+    return BadRequest(path, reason) if is_path else BadRequest("", str(error))
+
+
+class RunsEndpoint(_RunsEndpoint):
+    """`/v1/runs`"""
+
+    async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject | None:
+        if scope["method"] == "POST":
+            return await self._start(scope, receive, send)
+        query = _query(scope)
+        status, agent, after = (
+            query.get(name, [None])[-1] for name in ("status", "agent", "after")
+        )
+        if status is not None and status not in STATUSES:
+            raise BadRequest("status", f"{status[:50]!r}; expected one of {', '.join(STATUSES)}")
+        limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
+        descending = is_descending(query, "desc")
+        owner = scope["weft.caller"]
+        try:
+            page = await self._store.runs(owner, status, agent, after, limit, descending)
+        except NotFound:
+            raise BadRequest("after", f"no run {str(after)[:100]!r}") from None
+        return _list([summary_object(row) for row in page.runs], "id", more=page.more)
+
+    async def _start(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject | None:
+        if self._gateway.is_draining:
+            message = "the server is shutting down"
+            raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
+        body = await self._body(scope, receive)
+        new = decode_body(_new_run, body)
+        id = await self._runtime.start(
+            new.agent,
+            _input_items(new.input),
+            owner=scope["weft.caller"],
+            key=_idempotency_key(scope),
+            limits=_limits(new.limits),
+            metadata=validate_metadata(new.metadata),
+            tools=_client_tools(new.tools or ()),
+            request=_request_digest(body),
+        )
+        if not new.stream:
+            return await self._object(scope, id)
+        await self._stream(scope, send, id, _last_event_id(scope) or 0)
+        return None
+
+
+class RunEndpoint(_RunsEndpoint):
+    """`/v1/runs/{id}`"""
+
+    async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject | None:
+        row = await self._row(scope)
+        if scope["method"] != "DELETE":
+            return await self._object(scope, row.id)
+        if row.ended is None or not await self._store.delete_run(row.owner, row.id):
+            message = f"the run is {row.status}: only a run that has ended can be deleted"
+            raise HttpRejection(409, new_error("bad-request", message))
+        return {"id": row.id, "object": "run.deleted", "deleted": True}
+
+
+class RunEvents(_RunsEndpoint):
+    """`/v1/runs/{id}/events`"""
+
+    async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject | None:
+        row, query = await self._row(scope), _query(scope)
+        after = int_param(query, "after", 0, 0, LARGEST)
+        kinds = [kind for some in query.get("kinds", []) for kind in some.split(",")] or None
+        for kind in kinds or ():
+            if kind not in KINDS:
+                raise BadRequest("kinds", f"{kind[:50]!r}; expected some of {', '.join(KINDS)}")
+        if query.get("stream", [""])[-1] == "true":
+            resumed = _last_event_id(scope)
+            await self._stream(scope, send, row.id, after if resumed is None else resumed, kinds)
+            return None
+        limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
+        events = await self._store.run_events(row.id, after, limit + 1, kinds)
+        page = [event_object(event) for event in events[:limit]]
+        return _list(page, "seq", more=len(events) > limit)
+
+
+class _RunAction(_RunsEndpoint):
+    """A post that changes a run; the answer is the run after it."""
+
+    async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject:
+        row = await self._row(scope)
+        body = await self._body(scope, receive)
+        try:
+            id = await self._act(row, body, scope)
+        except IllegalEvent as error:
+            now = await self._store.owned_run(row.owner, row.id) or row
+            raise IllegalEvent(f"the run is {now.status}: {error}") from None
+        return await self._object(scope, id)
+
+    @abstractmethod
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        """Returns the id of the run to answer with."""
+
+
+class DecideApproval(_RunAction):
+    """`/v1/runs/{id}/approvals`"""
+
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        wanted = decode_body(_approval, body)
+        await self._runtime.decide_approval(
+            row.id,
+            wanted.approval_id,
+            wanted.approve,
+            by=_actor(scope),
+            reason=wanted.reason,
+            scope=wanted.scope,
+            owner=row.owner,
+        )
+        return row.id
+
+
+class SubmitRunOutputs(_RunAction):
+    """`/v1/runs/{id}/outputs`"""
+
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        outputs = [
+            CallOutput(one.call_id, _contents(one.output, f"outputs[{place}].output"), one.is_error)
+            for place, one in enumerate(decode_body(_outputs, body).outputs)
+        ]
+        await self._runtime.submit_outputs(row.id, outputs, owner=row.owner)
+        return row.id
+
+
+class ResolveCall(_RunAction):
+    """`/v1/runs/{id}/resolve`"""
+
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        wanted = decode_body(_resolve, body)
+        if wanted.action != "done" and wanted.result is not None:
+            raise BadRequest("result", f"only with the action done, not {wanted.action}")
+        await self._runtime.resolve(
+            row.id,
+            wanted.call_id,
+            wanted.action,
+            by=_actor(scope),
+            result=_contents(wanted.result or "", "result"),
+            is_error=wanted.is_error,
+            owner=row.owner,
+        )
+        return row.id
+
+
+class AddRunMessage(_RunAction):
+    """`/v1/runs/{id}/messages`"""
+
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        content = decode_body(_message, body).content
+        message = {"type": "message", "role": "user", "content": content}
+        _parse_items([message], "content")
+        key = _idempotency_key(scope) or ""
+        await self._runtime.add_message(row.id, message, key=key, owner=row.owner)
+        return row.id
+
+
+class CancelRun(_RunAction):
+    """`/v1/runs/{id}/cancel`"""
+
+    async def _body(self, scope: HttpScope, receive: Receive) -> bytes:
+        headers = headers_of(scope)
+        size = headers.get(b"content-length", b"0")
+        is_empty = size == b"0" and b"transfer-encoding" not in headers
+        return b"{}" if is_empty else await super()._body(scope, receive)
+
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        reason = decode_body(_cancel, body).reason
+        await self._runtime.cancel(row.id, by=_actor(scope), reason=reason, owner=row.owner)
+        return row.id
+
+
+class ForkRun(_RunAction):
+    """`/v1/runs/{id}/fork`"""
+
+    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        after = decode_body(_fork, body).after
+        key = _idempotency_key(scope)
+        return await self._runtime.fork(row.id, after, owner=row.owner, key=key)
+
+
+class AgentsEndpoint(_RunsEndpoint):
+    """`/v1/agents`"""
+
+    async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject:
+        agents = [agent_object(one.definition) for one in self._runtime.agents.values()]
+        return _list(agents, "id", more=False)
+
+
+_new_run = msgspec.json.Decoder(_NewRunBody).decode
+_approval = msgspec.json.Decoder(_ApprovalBody).decode
+_outputs = msgspec.json.Decoder(_OutputsBody).decode
+_resolve = msgspec.json.Decoder(_ResolveBody).decode
+_message = msgspec.json.Decoder(_MessageBody).decode
+_cancel = msgspec.json.Decoder(_CancelBody).decode
+_fork = msgspec.json.Decoder(_ForkBody).decode
+
+
+# Parts of requests
+
+
+def _query(scope: HttpScope) -> Query:
+    return parse_qs(scope["query_string"].decode("latin-1"))
+
+
+def _list(items: Sequence[JsonObject], id: str, *, more: bool) -> JsonObject:
+    """A list object, as those of OpenAI's API."""
+    first, last = (items[0][id], items[-1][id]) if items else (None, None)
+    return {
+        "object": "list",
+        "data": items,
+        "first_id": first,
+        "last_id": last,
+        "has_more": more,
+    }
+
+
+def _actor(scope: HttpScope) -> str:
+    """Who acts, for the log of the run: the name of the key."""
+    return scope["weft.caller"] or "anonymous"
+
+
+def _idempotency_key(scope: HttpScope) -> str | None:
+    raw = headers_of(scope).get(b"idempotency-key")
+    if raw is None:
+        return None
+    key = raw.decode("latin-1")
+    if not _KEY.fullmatch(key):
+        expected = "expected 1 to 255 visible ASCII characters"
+        raise BadRequest("Idempotency-Key", f"{len(key)} characters; {expected}")
+    return key
+
+
+def _last_event_id(scope: HttpScope) -> int | None:
+    raw = headers_of(scope).get(LAST_EVENT_ID)
+    if raw is None:
+        return None
+    query = {"Last-Event-ID": [raw.decode("latin-1")]}
+    return int_param(query, "Last-Event-ID", 0, 0, LARGEST)
+
+
+def _request_digest(body: bytes) -> str:
+    """Of what the request says, whatever its blanks and the order of its keys. To stream it or not
+    is no difference: the run is the same."""
+    fields = msgspec.json.decode(body)
+    fields.pop("stream", None)
+    return sha256(_canonical(fields)).hexdigest()
+
+
+def _limits(limits: dict[str, int | float] | None) -> dict[str, int | float]:
+    if limits and "cost" in limits:
+        raise BadRequest("limits.cost", "cannot be enforced yet: prices are not known")
+    return limits or {}
+
+
+def _input_items(input: str | list[Raw]) -> str | list[Raw]:
+    """The input, if it is one. Raises BadRequest."""
+    if isinstance(input, str):
+        if not input.strip():
+            raise BadRequest("input", "empty; expected a text, or items")
+        return input
+    _parse_items(input, "input")
+    return input
+
+
+def _parse_items(items: Sequence[object], field: str) -> None:
+    """Parses items as the input of a request, for the sake of its errors: the first turn would fail
+    with them. Raises BadRequest, with the field's name in this request."""
+    if not items:
+        raise BadRequest(field, "empty; expected a text, or items")
+    try:
+        api_of(RESPONSES).request.parse(_json({"model": "any", "input": items}), Context())
+    except BadRequest as error:
+        prefix = r"^input(\[0\]\.content)?" if field == "content" else "^input"
+        raise BadRequest(re.sub(prefix, field, error.path), error.reason) from None
+
+
+def _client_tools(tools: Sequence[Raw]) -> list[ToolSpec]:
+    """The tools that the client runs itself. Raises BadRequest."""
+    if not tools:
+        return []
+    body = {"model": "any", "input": "any", "tools": tools}
+    parsed = api_of(RESPONSES).request.parse(_json(body), Context()).request
+    return [_client_tool(tool, f"tools[{place}]") for place, tool in enumerate(parsed.tools)]
+
+
+def _client_tool(tool: Tool, path: str) -> ToolSpec:
+    if tool.kind != "function":
+        raise BadRequest(f"{path}.type", f"{tool.kind[:50]!r}; expected function")
+    if not TOOL_NAME.fullmatch(tool.name):
+        raise BadRequest(f"{path}.name", "expected 1 to 64 of a-z, A-Z, 0-9, _ and -")
+    parameters = tool.parameters if isinstance(tool.parameters, Raw) else Raw(b'{"type":"object"}')
+    about = tool.description or ""
+    digest = definition_digest(tool.name, about, parameters, "once")
+    return ToolSpec(tool.name, about, parameters, digest, kind="client")
+
+
+def _contents(output: str | list[Raw], path: str) -> Contents:
+    """What a tool returned: a text, or contents as a function_call_output has them. Raises
+    BadRequest."""
+    # The parser of requests reads it, so what is accepted here is what a turn can send.
+    call = {"type": "function_call", "call_id": "a", "name": "a", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "a", "output": output}
+    body = _json({"model": "any", "input": [call, result]})
+    try:
+        messages = api_of(RESPONSES).request.parse(body, Context()).request.messages
+    except BadRequest as error:
+        where = re.sub(r"^input\[1\]\.output", path, error.path)
+        raise BadRequest(where, error.reason) from None
+    found = [one for message in messages for one in message.content]
+    return next((one.content for one in found if isinstance(one, ResultContent)), ())
