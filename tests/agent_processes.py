@@ -198,7 +198,8 @@ async def runtime_on(
     agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
     dispatcher: Dispatcher = LocalDispatcher(store)
     if sweep is not None:
-        dispatcher = await PgQueuerDispatcher.connect(store, url, lease=lease, sweep=sweep)
+        dispatcher = PgQueuerDispatcher(store, url, lease=lease, sweep=sweep)
+    await dispatcher.open()
     runtime = Runtime(store, [agent], models_of(models), lease=lease, dispatcher=dispatcher)
     try:
         if serving:

@@ -18,7 +18,7 @@ from weft.agent.dispatch import (
     Dispatcher,
     LocalDispatcher,
     MissingQueue,
-    open_dispatcher,
+    dispatcher_from_url,
 )
 from weft.agent.pgqueuer_dispatch import PgQueuerDispatcher, queue_settings
 from weft.store.base import Store, StoreError
@@ -73,7 +73,8 @@ async def queue(folder: Path, sweep: float = 3600.0) -> AsyncIterator[Queue]:
     url = empty("postgres", folder)
     store = store_from_url(url, SWIFT, "one")
     await store.open()
-    dispatcher = await PgQueuerDispatcher.connect(store, url, lease=1.0, sweep=sweep)
+    dispatcher = PgQueuerDispatcher(store, url, lease=1.0, sweep=sweep)
+    await dispatcher.open()
     try:
         yield Queue(store, dispatcher, url)
     finally:
@@ -235,7 +236,8 @@ def test_which_dispatcher_there_is(tmp_path: Path) -> None:
         store = store_from_url(sqlite)
 
         async def kind(url: str, wished: str) -> type[Dispatcher]:
-            found = await open_dispatcher(store, url, kind=wished)  # type: ignore[arg-type]
+            found = dispatcher_from_url(store, url, kind=wished)  # type: ignore[arg-type]
+            await found.open()
             await found.close()
             return type(found)
 
@@ -253,12 +255,12 @@ def test_which_dispatcher_there_is(tmp_path: Path) -> None:
 
 
 WITHOUT = """
-import asyncio, sys
+import sys
 sys.modules["pgqueuer"] = None  # as if it were not installed
-from weft.agent.dispatch import MissingQueue, open_dispatcher
-print(type(asyncio.run(open_dispatcher(None, "postgresql://x"))).__name__)
+from weft.agent.dispatch import MissingQueue, dispatcher_from_url
+print(type(dispatcher_from_url(None, "postgresql://x")).__name__)
 try:
-    asyncio.run(open_dispatcher(None, "postgresql://x", kind="pgqueuer"))
+    dispatcher_from_url(None, "postgresql://x", kind="pgqueuer")
 except MissingQueue as error:
     print(error)
 """

@@ -23,7 +23,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import ClientError
 from weft.store.base import Store, StoreError
-from weft.store.queries import Queries
+from weft.store.queries import MAX_ROWS, Queries
 
 RUNS = "run"
 """The queue of runs; their ids are what it holds."""
@@ -50,6 +50,10 @@ class MissingQueue(ClientError):
 class Dispatcher(Protocol):
     """Tells processes of runs that are due."""
 
+    async def open(self) -> None:
+        """Connects. The store is open. Raises StoreError."""
+        ...
+
     def wake(self, queue: str, id: str, cause: str, after: float = 0.0) -> Queries[None]:
         """The statements of a hint, for the transaction that is its cause: somebody must look at
         `id` after so many seconds. They do not fail that transaction."""
@@ -73,6 +77,9 @@ class LocalDispatcher:
         self._store = store
         self._interval = interval
 
+    async def open(self) -> None:
+        """There is nothing to open."""
+
     def wake(self, queue: str, id: str, cause: str, after: float = 0.0) -> Queries[None]:
         """Nothing: the row of the run says that it is due, and that is where others look."""
         yield from ()
@@ -81,7 +88,7 @@ class LocalDispatcher:
         running: dict[str, asyncio.Future[float | None]] = {}
         while not stop.is_set():
             try:
-                due = await self._store.due_runs()
+                due = await self._due()
             except StoreError as error:
                 log.warning("cannot look for runs: %s", error)
                 due = []
@@ -93,8 +100,38 @@ class LocalDispatcher:
         if running:
             await asyncio.wait(running.values())
 
+    async def _due(self) -> list[str]:
+        return await self._store.due_runs()
+
     async def close(self) -> None:
         """Nothing is open."""
+
+
+class OwnRunsDispatcher(LocalDispatcher):
+    """For a process that works on runs of its own, and not on those that others have left: the
+    command line. Its hints are for everybody, through another dispatcher."""
+
+    def __init__(self, store: Store, hints: Dispatcher, interval: float = POLL) -> None:
+        super().__init__(store, interval)
+        self._hints = hints
+        self._own: set[str] = set()
+
+    async def open(self) -> None:
+        await self._hints.open()
+
+    def adopt(self, id: str) -> None:
+        """This run is now one of its own; those that it starts or writes to are by themselves."""
+        self._own.add(id)
+
+    def wake(self, queue: str, id: str, cause: str, after: float = 0.0) -> Queries[None]:
+        self.adopt(id)
+        return self._hints.wake(queue, id, cause, after)
+
+    async def _due(self) -> list[str]:
+        return [id for id in await self._store.due_runs(MAX_ROWS) if id in self._own]
+
+    async def close(self) -> None:
+        await self._hints.close()
 
 
 async def wait_for(stop: asyncio.Event, seconds: float) -> None:
@@ -104,7 +141,7 @@ async def wait_for(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
 
 
-async def open_dispatcher(
+def dispatcher_from_url(
     store: Store,
     url: str,
     *,
@@ -112,16 +149,16 @@ async def open_dispatcher(
     lease: float = 15.0,
     concurrency: int = 64,
 ) -> Dispatcher:
-    """The dispatcher for the store at this URL; `lease` and `concurrency` are those of the runtime.
-    `auto` is PgQueuer if the store is PostgreSQL and the extra `workers` is installed. Raises
-    MissingQueue and StoreError."""
+    """The dispatcher for the store at this URL, not yet open; `lease` and `concurrency` are those
+    of the runtime. `auto` is PgQueuer if the store is PostgreSQL and the extra `workers` is
+    installed. Raises MissingQueue."""
     is_postgres = url.partition("://")[0] in {"postgresql", "postgres"}
     if kind == "local" or (kind == "auto" and not is_postgres):
         return LocalDispatcher(store)
     if not is_postgres:
         raise MissingQueue("PgQueuer needs PostgreSQL: use the local dispatcher with SQLite")
     try:
-        module = await asyncio.to_thread(import_module, QUEUE)
+        module = import_module(QUEUE)
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("weft"):
             raise
@@ -130,7 +167,7 @@ async def open_dispatcher(
         raise MissingQueue(
             f"PgQueuer needs an extra: pip install 'weft[workers]' ({missing.name} is missing)"
         ) from None
-    dispatcher: Dispatcher = await module.PgQueuerDispatcher.connect(
+    dispatcher: Dispatcher = module.PgQueuerDispatcher(
         store, url, lease=lease, concurrency=concurrency
     )
     return dispatcher

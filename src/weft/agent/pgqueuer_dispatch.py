@@ -163,49 +163,32 @@ class ListeningDriver(Driver):
 
 
 class PgQueuerDispatcher:
-    """A Dispatcher with a queue in PostgreSQL; made by `connect`."""
+    """A Dispatcher with a queue in PostgreSQL, in the database of the store."""
 
     def __init__(
         self,
-        store: Store,
-        url: Secret,
-        pool: Records,
-        settings: DBSettings,
-        lease: float,
-        concurrency: int,
-        sweep: float,
-    ) -> None:
-        self._store = store
-        self._url = url
-        self._pool = pool
-        self._settings = settings
-        self._lease = lease
-        self._concurrency = concurrency
-        self._interval = sweep
-        table = settings.qualified.queue_table
-        # One row, in the form that PgQueuer's own statement gives it. That one takes arrays, and
-        # also writes to the log.
-        self._insert = Verbatim(
-            f"INSERT INTO {table}"
-            " (entrypoint, payload, execute_after, dedupe_key, status, priority)"
-            " VALUES (?, ?, now() + make_interval(secs => ?), ?, 'queued', 0)"
-            " ON CONFLICT DO NOTHING"
-        )
-
-    @classmethod
-    async def connect(
-        cls,
         store: Store,
         url: str,
         *,
         lease: float = 15.0,
         concurrency: int = 64,
         sweep: float = SWEEP,
-    ) -> "PgQueuerDispatcher":
+    ) -> None:
+        self._store = store
+        self._url = Secret(url)
+        self._lease = lease
+        self._concurrency = concurrency
+        self._interval = sweep
+        self._settings = queue_settings("public")
+        self._insert = Verbatim("")
+        self._pool: Records
+
+    async def open(self) -> None:
         """Connects, and installs or upgrades the tables of the queue. Raises StoreError."""
+        url = self._url.reveal()
         try:
-            settings = await _install(url)
-            pool = await asyncpg.create_pool(
+            self._settings = await _install(url)
+            self._pool = await asyncpg.create_pool(
                 url,
                 min_size=1,
                 max_size=CONNECTIONS,
@@ -216,7 +199,14 @@ class PgQueuerDispatcher:
         except FAULTS as fault:
             error = store_error(fault)
             raise StoreError(f"cannot set up the queue: {error}", error.kind) from None
-        return cls(store, Secret(url), pool, settings, lease, concurrency, sweep)
+        # One row, in the form that PgQueuer's own statement gives it. That one takes arrays, and
+        # also writes to the log.
+        self._insert = Verbatim(
+            f"INSERT INTO {self._settings.qualified.queue_table}"
+            " (entrypoint, payload, execute_after, dedupe_key, status, priority)"
+            " VALUES (?, ?, now() + make_interval(secs => ?), ?, 'queued', 0)"
+            " ON CONFLICT DO NOTHING"
+        )
 
     async def close(self) -> None:
         try:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft.agent.dispatch import OwnRunsDispatcher, dispatcher_from_url
 from weft.agent.models import RelayModels
 from weft.agent.runtime import Agent, Runtime
 from weft.agent.tools import PythonTool, load_tool
@@ -79,20 +80,33 @@ class AgentService:
         limits: RequestLimits,
         scrub: Scrubber,
         observers: Sequence[Observer],
+        own_runs: bool = False,
     ) -> None:
-        """Imports the tools. Raises SettingsError."""
+        """Imports the tools. With `own_runs`, works on no run that this process has not started or
+        written to. Raises SettingsError, and MissingQueue."""
         models = RelayModels(routing, persistence, limits, scrub, observers)
         agents, workers = load_agents(settings), settings.workers
         self.store = persistence.store
+        self.dispatcher = dispatcher_from_url(
+            self.store,
+            settings.store.url,
+            kind=workers.dispatcher,
+            lease=workers.lease,
+            concurrency=workers.concurrency,
+        )
+        if own_runs:
+            self.dispatcher = OwnRunsDispatcher(self.store, self.dispatcher)
         self.runtime = Runtime(
-            persistence.store,
+            self.store,
             agents,
             models,
             lease=workers.lease,
             concurrency=workers.concurrency,
+            dispatcher=self.dispatcher,
         )
 
     async def start(self) -> None:
+        await self.dispatcher.open()
         # A gateway without agents has no tools: it must not take a run from one that has them.
         if self.runtime.agents:
             await self.runtime.__aenter__()
@@ -103,3 +117,4 @@ class AgentService:
 
     async def close(self) -> None:
         await self.runtime.close()
+        await self.dispatcher.close()

@@ -39,7 +39,7 @@ from weft.gateway.run_objects import (
     output_text,
     summary_object,
 )
-from weft.gateway.store_endpoint import Metadata, is_descending, validate_metadata
+from weft.gateway.store_endpoint import Metadata, validate_metadata
 from weft.gateway.stored_responses import (
     EXPECTED_ERRORS,
     LAST_EVENT_ID,
@@ -47,6 +47,7 @@ from weft.gateway.stored_responses import (
     PAGE_SIZE,
     Query,
     int_param,
+    is_descending,
     not_found,
     send_problem,
     stream_events,
@@ -234,7 +235,7 @@ class RunsEndpoint(_RunsEndpoint):
         if status is not None and status not in STATUSES:
             raise BadRequest("status", f"{status[:50]!r}; expected one of {', '.join(STATUSES)}")
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
-        descending = is_descending(query, "desc")
+        descending = is_descending(query, default=True)
         owner = scope["weft.caller"]
         try:
             page = await self._store.runs(owner, status, agent, after, limit, descending)
