@@ -261,6 +261,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "the command line": (
         "weft.cli",
         "weft.cli.captures",
+        "weft.cli.agents",
         "weft.cli.*",
         "weft.cli.commands",
         "weft.cli.main",

@@ -181,7 +181,7 @@ class PgQueuerDispatcher:
         self._interval = sweep
         self._settings = queue_settings("public")
         self._insert = Verbatim("")
-        self._pool: Records
+        self._pool: Records | None = None
 
     async def open(self) -> None:
         """Connects, and installs or upgrades the tables of the queue. Raises StoreError."""
@@ -209,11 +209,14 @@ class PgQueuerDispatcher:
         )
 
     async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
         try:
             async with asyncio.timeout(TIMEOUT):
-                await self._pool.close()
+                await pool.close()
         except FAULTS:
-            self._pool.terminate()
+            pool.terminate()
 
     def wake(self, queue: str, id: str, cause: str, after: float = 0.0) -> Queries[None]:
         yield "SAVEPOINT wake", ()
@@ -226,19 +229,23 @@ class PgQueuerDispatcher:
         yield "RELEASE SAVEPOINT wake", ()
 
     async def serve(self, work: Mapping[str, Advance], stop: asyncio.Event) -> None:
-        sweeping = asyncio.create_task(self._sweep(stop))
+        assert self._pool is not None, "the dispatcher is not open"
+        driver = ListeningDriver(self._pool, self._url, stop)
+        queries = _queries(driver, self._settings)
+        sweeping = asyncio.create_task(self._sweep(queries, stop))
         while not stop.is_set():
             try:
-                await self._work(work, stop)
+                await self._work(queries, work, stop)
             except Exception:
                 # Whatever it is, PgQueuer has waited for its jobs by now. The sweep goes on.
                 log.exception("the queue failed; starting it again")
                 await wait_for(stop, LONGEST_RETRY)
         await sweeping
 
-    async def _work(self, work: Mapping[str, Advance], stop: asyncio.Event) -> None:
+    async def _work(
+        self, queries: JobQueries, work: Mapping[str, Advance], stop: asyncio.Event
+    ) -> None:
         """Takes jobs until `stop` is set, and then waits for those that run."""
-        queries = _queries(ListeningDriver(self._pool, self._url, stop), self._settings)
         manager = QueueManager(queries, channel=Channel(self._settings.channel))
         for queue, advance in work.items():
             manager.entrypoint(queue, accepts_context=False)(self._handler(advance))
@@ -276,10 +283,9 @@ class PgQueuerDispatcher:
 
         return handle
 
-    async def _sweep(self, stop: asyncio.Event) -> None:
+    async def _sweep(self, queries: JobQueries, stop: asyncio.Event) -> None:
         """Queues what is due and may have no row: it was lost, or its process could not write it.
         One that has a row gets a second one, and never a third."""
-        queries = _queries(ListeningDriver(self._pool, self._url, stop), self._settings)
         names = self._settings.qualified
         prune = f"DELETE FROM {names.queue_table_log} WHERE created < now() - $1::text::interval"
         while not stop.is_set():

@@ -87,6 +87,7 @@ class AgentService:
         models = RelayModels(routing, persistence, limits, scrub, observers)
         agents, workers = load_agents(settings), settings.workers
         self.store = persistence.store
+        self.persistence = persistence
         self.dispatcher = dispatcher_from_url(
             self.store,
             settings.store.url,
