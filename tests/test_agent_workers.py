@@ -329,10 +329,12 @@ def test_the_sweep_finds_what_the_queue_has_lost(loss: str, tmp_path: Path) -> N
             with there.workers(2):
                 for id in ids:
                     await ended(runtime, id)
-                if loss.startswith("TRUNCATE"):
-                    late = await runtime.start("helper", "Go.")
-                    await there.queue(loss)
-                    await ended(runtime, late)
+                # And while others work.
+                late = await runtime.start("helper", "Go.")
+                await there.queue(loss)
+                ids.append(await runtime.start("helper", "Go."))
+                await ended(runtime, late)
+                await ended(runtime, ids[-1])
 
     with cluster(MAIL, tmp_path, sweep=0.5) as there:
         asyncio.run(scene(there))

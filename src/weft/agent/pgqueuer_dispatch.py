@@ -19,6 +19,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
@@ -240,6 +241,8 @@ class PgQueuerDispatcher:
                 # Whatever it is, PgQueuer has waited for its jobs by now. The sweep goes on.
                 log.exception("the queue failed; starting it again")
                 await wait_for(stop, LONGEST_RETRY)
+                with suppress(*FAULTS):  # the tables may have been dropped
+                    await _install(self._url.reveal())
         await sweeping
 
     async def _work(
