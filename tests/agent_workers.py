@@ -1,8 +1,9 @@
 """Processes that work on runs, to be killed, frozen and stopped; and a model that waits.
 
-python -m tests.agent_workers STORE UPSTREAM FOLDER LEASE SWEEP
+python -m tests.agent_workers STORE UPSTREAM FOLDER LEASE SWEEP RUNS
 
-Serves until SIGTERM. SWEEP is the interval of the sweep beside the queue, or `local` for no queue.
+Starts so many runs, and serves until SIGTERM. SWEEP is the interval of the sweep beside the queue,
+or `local` for no queue.
 """
 
 import asyncio
@@ -29,13 +30,16 @@ class HeldScript:
         self._script = script
         self._turn = turn
         self._arrived = threading.Semaphore(0)
-        self._open = threading.Event()
+        self._held: list[threading.Event] = []
+        self._is_open = False
 
     def __call__(self, messages: list[dict[str, Any]]) -> Chunks | int:
         turn = len([one for one in messages if one["role"] == "assistant"])
         if turn == self._turn:
+            mine = threading.Event()
+            self._held.append(mine)
             self._arrived.release()
-            assert self._open.wait(60)
+            assert self._is_open or mine.wait(60)
         return self._script(messages)
 
     async def arrived(self, count: int) -> None:
@@ -44,17 +48,30 @@ class HeldScript:
             assert await asyncio.to_thread(self._arrived.acquire, True, 60)
 
     def let_go(self) -> None:
-        self._open.set()
+        """Answers what is held back, and holds back nothing any more."""
+        self._is_open = True
+        self.let_go_first(len(self._held))
+
+    def let_go_first(self, count: int) -> None:
+        """Answers the first requests that came."""
+        for one in self._held[:count]:
+            one.set()
 
 
 class WorkerProcess:
     """A process of this module."""
 
     def __init__(
-        self, url: str, upstream: str, folder: Path, lease: float, sweep: float | None
+        self,
+        url: str,
+        upstream: str,
+        folder: Path,
+        lease: float,
+        sweep: float | None,
+        runs: int,
     ) -> None:
         interval = "local" if sweep is None else str(sweep)
-        arguments = [url, upstream, str(folder), str(lease), interval]
+        arguments = [url, upstream, str(folder), str(lease), interval, str(runs)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.agent_workers", *arguments],
             stdout=subprocess.PIPE,
@@ -77,10 +94,17 @@ class WorkerProcess:
 
 @contextmanager
 def workers(
-    count: int, url: str, upstream: str, folder: Path, lease: float, sweep: float | None
+    count: int,
+    url: str,
+    upstream: str,
+    folder: Path,
+    lease: float,
+    sweep: float | None,
+    runs: int = 0,
 ) -> Iterator[list[WorkerProcess]]:
-    """So many processes; those that are left at the end are killed."""
-    started = [WorkerProcess(url, upstream, folder, lease, sweep) for _ in range(count)]
+    """So many processes, each of which starts so many runs; those processes that are left at the
+    end are killed."""
+    started = [WorkerProcess(url, upstream, folder, lease, sweep, runs) for _ in range(count)]
     try:
         for worker in started:
             worker.is_ready()
@@ -92,15 +116,19 @@ def workers(
             worker.process.stdout.close()
 
 
-async def main(url: str, upstream: str, folder: Path, lease: float, sweep: float | None) -> None:
+async def main(
+    url: str, upstream: str, folder: Path, lease: float, sweep: float | None, runs: int
+) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    async with runtime_on(url, upstream, folder, lease=lease, sweep=sweep):
+    async with runtime_on(url, upstream, folder, lease=lease, sweep=sweep) as (runtime, _, _):
+        for _ in range(runs):
+            await runtime.start("helper", "Go.")
         print("ready", flush=True)
         await stopped.wait()
 
 
 if __name__ == "__main__":
-    store, model, place, seconds, interval = sys.argv[1:]
+    store, model, place, seconds, interval, count = sys.argv[1:]
     swept = None if interval == "local" else float(interval)
-    asyncio.run(main(store, model, Path(place), float(seconds), swept))
+    asyncio.run(main(store, model, Path(place), float(seconds), swept, int(count)))

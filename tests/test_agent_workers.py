@@ -49,9 +49,9 @@ class Cluster:
     sweep: float | None
 
     def workers(
-        self, count: int, lease: float = LEASE
+        self, count: int, lease: float = LEASE, runs: int = 0
     ) -> AbstractContextManager[list[WorkerProcess]]:
-        return workers(count, self.url, self.upstream.url, self.folder, lease, self.sweep)
+        return workers(count, self.url, self.upstream.url, self.folder, lease, self.sweep, runs)
 
     @asynccontextmanager
     async def outside(self, agent: Agent | None = None) -> AsyncIterator[Runtime]:
@@ -155,12 +155,16 @@ def test_a_frozen_process_that_wakes_up_ends_nothing(tmp_path: Path) -> None:
             await script.arrived(3)
             frozen.send(signal.SIGSTOP)
             with there.workers(1):
-                script.let_go()  # the frozen process has its answers, but cannot read them
-                logs = [await ended(runtime, id) for id in ids]
+                script.let_go_first(3)  # the frozen process has its answers, but cannot read them
+                await script.arrived(3)  # the other one asks once more
+                before = [(await runtime.row(id)).seq for id in ids]
                 frozen.send(signal.SIGCONT)
                 # It exits by itself, and cleanly, when it has done what it has to do.
                 assert await asyncio.to_thread(frozen.end, signal.SIGTERM) == 0
-                assert [await ended(runtime, id) for id in ids] == logs
+                assert [(await runtime.row(id)).seq for id in ids] == before
+                script.let_go()
+                for id in ids:
+                    await ended(runtime, id)
         assert sorted(effects(tmp_path)) == sorted(f"{id}/a mail" for id in ids)
 
     with cluster(script, tmp_path) as there, there.workers(1) as [first]:
@@ -256,7 +260,12 @@ def test_a_stopped_process_hands_its_runs_over_at_once(tmp_path: Path) -> None:
         async with there.outside() as runtime:
             ids = [await runtime.start("helper", "Go.") for _ in range(3)]
             await script.arrived(3)
+            holder = (await runtime.row(ids[0])).holder
             with there.workers(1, LONG):
+                # The other one takes work: from now on it does not look without being told.
+                while (await runtime.row(ids[-1])).holder == holder:
+                    ids.append(await runtime.start("helper", "Go."))
+                    await script.arrived(1)
                 first.send(signal.SIGTERM)
                 script.let_go()
                 for id in ids:  # long before a lease expires
@@ -291,6 +300,31 @@ def test_a_process_works_itself_on_what_it_starts(tmp_path: Path) -> None:
 
     with cluster(MAIL, tmp_path) as there:
         asyncio.run(scene(there))
+
+
+def test_the_hint_of_a_run_that_is_worked_on_is_kept(tmp_path: Path) -> None:
+    """The process that started it works on it, and dies long after the hint came for the first
+    time."""
+    script = HeldScript(MAIL, turn=1)
+    came = "SELECT count(*) FROM QUEUE.pgqueuer WHERE attempts > 0"
+
+    async def scene(there: Cluster, first: WorkerProcess) -> None:
+        async with there.outside() as runtime:
+            await script.arrived(2)
+            with there.workers(1):
+                async with asyncio.timeout(LEASE + 10):
+                    while await there.queue(came) != [(2,)]:
+                        await asyncio.sleep(0.05)
+                first.end(signal.SIGKILL)
+                await script.arrived(2)
+                script.let_go()
+                found = await there.queue("SELECT id FROM run")
+                for (id,) in found:
+                    await ended(runtime, str(id))
+        assert sorted(effects(tmp_path)) == sorted(f"{id}/a mail" for (id,) in found)
+
+    with cluster(script, tmp_path) as there, there.workers(1, runs=2) as [first]:
+        asyncio.run(scene(there, first))
 
 
 def test_a_database_that_restarts_loses_nothing(tmp_path: Path) -> None:
