@@ -220,6 +220,8 @@ class PgQueuerDispatcher:
             pool.terminate()
 
     def wake(self, queue: str, id: str, cause: str, after: float = 0.0) -> Queries[None]:
+        if self._pool is None:
+            return
         yield "SAVEPOINT wake", ()
         try:
             yield self._insert, (queue, id.encode(), after, f"{id}:{cause}")

@@ -91,7 +91,8 @@ class AgentService:
         self.dispatcher = dispatcher_from_url(
             self.store,
             settings.store.url,
-            kind=workers.dispatcher,
+            # Without agents nothing is worked on here, and no queue need be set up.
+            kind=workers.dispatcher if agents else "local",
             lease=workers.lease,
             concurrency=workers.concurrency,
         )
