@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import Phase, settings
 
 # The same examples in every run, so that a test fails for a change and not by chance.
@@ -27,6 +28,21 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker reports a test that passed once, not also its setup and its teardown: to send and
+    count 90,000 reports takes longer than most of the tests."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,9 +1,10 @@
-"""What the tests of a dialect's requests do with its codec."""
+"""What the tests of a dialect's requests draw, and do with its codec."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from weft.context import Context
@@ -11,6 +12,15 @@ from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered, Request
 from weft.request import Request
 
 Object = dict[str, Any]
+WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6).map(lambda text: f"a{text}")
+
+
+def maybe(draw: st.DrawFn, body: Object, **options: st.SearchStrategy[Any]) -> Object:
+    """The body with some of the options, drawn."""
+    for key, values in options.items():
+        if draw(st.booleans()):
+            body[key] = draw(values)
+    return body
 
 
 def raw(value: object) -> Raw:

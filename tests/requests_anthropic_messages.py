@@ -4,11 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.request_codecs import WORDS, Object, maybe
 from tests.strategies import JSON
 
-Object = dict[str, Any]
-
-WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6).map(lambda text: f"a{text}")
 NAMES = st.sampled_from(["look", "read_file", "a-b", "web_search"])
 CACHES = st.sampled_from(
     [{"type": "ephemeral"}, {"type": "ephemeral", "ttl": "5m"}, {"type": "ephemeral", "ttl": "1h"}]
@@ -20,14 +18,6 @@ SCHEMAS = st.sampled_from(
     ]
 )
 INPUTS: st.SearchStrategy[Object] = st.dictionaries(WORDS, JSON, max_size=2)
-
-
-def maybe(draw: st.DrawFn, body: Object, **options: st.SearchStrategy[Any]) -> Object:
-    """The body with some of the options, drawn."""
-    for key, values in options.items():
-        if draw(st.booleans()):
-            body[key] = draw(values)
-    return body
 
 
 @st.composite

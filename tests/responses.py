@@ -1,23 +1,14 @@
 """Responses streams for tests: the events of a byte stream, untyped, as a client sees them."""
 
-import json
-from typing import Any
+from tests.encoded import WrittenEvent, named_events
 
-Event = dict[str, Any]
+Event = WrittenEvent
 
 
 def events(raw: bytes) -> list[Event]:
-    """The JSON events, after checking the framing: `event:` equals type, `[DONE]` is last."""
-    blocks = raw.split(b"\n\n")
-    assert blocks.pop() == b""
-    assert blocks.pop() == b"data: [DONE]"
-    found: list[Event] = []
-    for block in blocks:
-        name, data = block.split(b"\n")
-        event: Event = json.loads(data.removeprefix(b"data: "))
-        assert name == b"event: " + event["type"].encode()
-        found.append(event)
-    return found
+    """The events, after checking the framing: `event:` equals type, `[DONE]` is last."""
+    assert raw.endswith(b"\n\ndata: [DONE]\n\n")
+    return named_events(raw.removesuffix(b"data: [DONE]\n\n"))
 
 
 def of_type(found: list[Event], type: str) -> list[Event]:

@@ -1,9 +1,27 @@
-"""A tiny HTTP server for the official clients: every request gets the same answer."""
+"""The official clients, and a tiny HTTP server for them: every request gets the same answer."""
 
 import http.server
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import anthropic
+import openai
+
+# No certificate is checked here. A client that makes its own context reads those of all authorities
+# first, which takes longer than the rest of such a test.
+NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def openai_client(url: str) -> openai.OpenAI:
+    http = openai.DefaultHttpxClient(verify=NO_AUTHORITIES)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=http)
+
+
+def anthropic_client(url: str) -> anthropic.Anthropic:
+    http = anthropic.DefaultHttpxClient(verify=NO_AUTHORITIES)
+    return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0, http_client=http)
 
 
 @contextmanager

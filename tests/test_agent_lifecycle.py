@@ -38,34 +38,34 @@ from weft.agent.events import (
     Verdict,
     text_result,
 )
-from weft.agent.lifecycle import CALL, CLOSED, CallState, CallStep
+from weft.agent.lifecycle import CALL, CLOSED, CallPhase, CallTransition
 from weft.agent.state import IllegalEvent, RunState
 from weft.agent.tool_spec import RetryClass, ToolSpec
 
-STEPS: dict[CallStep, AnyRunEvent] = {
-    CallStep.REFUSE: CallRefused("c", "cancelled", "no"),
-    CallStep.ASK: ApprovalRequested("a", "c", "d", expires=100.0),
-    CallStep.APPROVE: ApprovalDecided("a", "c", True, "me"),
-    CallStep.DENY: ApprovalDecided("a", "c", False, "me"),
-    CallStep.INTEND: CallIntended("c", 1, "run/c"),
-    CallStep.FINISH: CallFinished("c", text_result("ok")),
-    CallStep.PARK: CallParked("c", "who knows"),
-    CallStep.SETTLE: CallResolved("c", "done", "me", text_result("ok")),
-    CallStep.RETRY: CallResolved("c", "retry", "me"),
-    CallStep.SUBMIT: OutputsSubmitted((CallOutput("c", text_result("ok")),)),
+STEPS: dict[CallTransition, AnyRunEvent] = {
+    CallTransition.REFUSE: CallRefused("c", "cancelled", "no"),
+    CallTransition.ASK: ApprovalRequested("a", "c", "d", expires=100.0),
+    CallTransition.APPROVE: ApprovalDecided("a", "c", True, "me"),
+    CallTransition.DENY: ApprovalDecided("a", "c", False, "me"),
+    CallTransition.INTEND: CallIntended("c", 1, "run/c"),
+    CallTransition.FINISH: CallFinished("c", text_result("ok")),
+    CallTransition.PARK: CallParked("c", "who knows"),
+    CallTransition.SETTLE: CallResolved("c", "done", "me", text_result("ok")),
+    CallTransition.RETRY: CallResolved("c", "retry", "me"),
+    CallTransition.SUBMIT: OutputsSubmitted((CallOutput("c", text_result("ok")),)),
 }
-WAYS: dict[CallState, tuple[Verdict, tuple[CallStep, ...]]] = {
-    CallState.PROPOSED: ("dispatch", ()),
-    CallState.ASKED: ("ask", (CallStep.ASK,)),
-    CallState.AWAITED: ("client", ()),
-    CallState.INTENDED: ("dispatch", (CallStep.INTEND,)),
-    CallState.PARKED: ("dispatch", (CallStep.INTEND, CallStep.PARK)),
-    CallState.CLOSED: ("dispatch", (CallStep.INTEND, CallStep.FINISH)),
+WAYS: dict[CallPhase, tuple[Verdict, tuple[CallTransition, ...]]] = {
+    CallPhase.PROPOSED: ("dispatch", ()),
+    CallPhase.ASKED: ("ask", (CallTransition.ASK,)),
+    CallPhase.AWAITED: ("client", ()),
+    CallPhase.INTENDED: ("dispatch", (CallTransition.INTEND,)),
+    CallPhase.PARKED: ("dispatch", (CallTransition.INTEND, CallTransition.PARK)),
+    CallPhase.CLOSED: ("dispatch", (CallTransition.INTEND, CallTransition.FINISH)),
 }
 """How a call gets into each state."""
 
 
-def run_in(call: CallState, **tool: object) -> RunState:
+def run_in(call: CallPhase, **tool: object) -> RunState:
     verdict, steps = WAYS[call]
     state = run_with(ToolSpec("t", **tool), calls=[call_of("c", "t", verdict)])  # type: ignore[arg-type]
     for step in steps:
@@ -74,8 +74,8 @@ def run_in(call: CallState, **tool: object) -> RunState:
     return state
 
 
-@pytest.mark.parametrize(("before", "step"), list(product(CallState, CallStep)))
-def test_exactly_the_steps_of_the_table_are_legal(before: CallState, step: CallStep) -> None:
+@pytest.mark.parametrize(("before", "step"), list(product(CallPhase, CallTransition)))
+def test_exactly_the_steps_of_the_table_are_legal(before: CallPhase, step: CallTransition) -> None:
     state = run_in(before)
     event, seq = STEPS[step], state.seq
     if isinstance(event, CallIntended):
@@ -103,7 +103,7 @@ LEFT_BEHIND: dict[tuple[RetryClass, bool], list[type[Action]]] = {
 def test_an_intent_without_receipt_is_repeated_only_if_its_tool_allows_it(
     retry: RetryClass, has_lookup: bool
 ) -> None:
-    state = run_in(CallState.INTENDED, retry=retry, has_lookup=has_lookup)
+    state = run_in(CallPhase.INTENDED, retry=retry, has_lookup=has_lookup)
     assert decide(state, 10.0, live={"c"}) == [], "it is still running here"
     actions = decide(state, 10.0)
     assert [type(one) for one in actions] == LEFT_BEHIND[retry, has_lookup]
@@ -115,17 +115,17 @@ def test_an_intent_without_receipt_is_repeated_only_if_its_tool_allows_it(
 
 
 def test_what_each_state_of_a_call_leads_to() -> None:
-    assert decide(run_in(CallState.PROPOSED), 10.0) == [DispatchCall("c", 1)]
-    assert decide(run_in(CallState.ASKED), 99.0) == [WaitOutside(RunWaiting(("c",)), 100.0)]
-    assert decide(run_in(CallState.ASKED), 100.0) == [ExpireApproval("c")]
-    assert decide(run_in(CallState.AWAITED), 10.0) == [WaitOutside(RunWaiting((), ("c",)), None)]
+    assert decide(run_in(CallPhase.PROPOSED), 10.0) == [DispatchCall("c", 1)]
+    assert decide(run_in(CallPhase.ASKED), 99.0) == [WaitOutside(RunWaiting(("c",)), 100.0)]
+    assert decide(run_in(CallPhase.ASKED), 100.0) == [ExpireApproval("c")]
+    assert decide(run_in(CallPhase.AWAITED), 10.0) == [WaitOutside(RunWaiting((), ("c",)), None)]
     waiting = RunWaiting((), (), ("c",))
-    assert decide(run_in(CallState.PARKED), 10.0) == [WaitOutside(waiting, None)]
-    assert decide(run_in(CallState.CLOSED), 10.0) == [StartTurn(2, 1, is_last=False)]
+    assert decide(run_in(CallPhase.PARKED), 10.0) == [WaitOutside(waiting, None)]
+    assert decide(run_in(CallPhase.CLOSED), 10.0) == [StartTurn(2, 1, is_last=False)]
 
 
 def test_a_run_that_waits_already_does_nothing() -> None:
-    state = run_in(CallState.PARKED)
+    state = run_in(CallPhase.PARKED)
     append(state, RunWaiting((), (), ("c",)))
     assert decide(state, 10.0) == []
 
@@ -133,10 +133,10 @@ def test_a_run_that_waits_already_does_nothing() -> None:
 def test_a_call_that_must_be_approved_is_run_only_after_that() -> None:
     state = run_with(ToolSpec("t"), calls=[call_of("c", "t", "ask")])
     assert decide(state, 10.0) == [RequestApproval("c")]
-    append(state, STEPS[CallStep.ASK])
+    append(state, STEPS[CallTransition.ASK])
     with pytest.raises(IllegalEvent, match="'b' was not requested"):
         append(state, ApprovalDecided("b", "c", True, "me"))
-    append(state, STEPS[CallStep.APPROVE])
+    append(state, STEPS[CallTransition.APPROVE])
     assert decide(state, 10.0) == [DispatchCall("c", 1)]
 
 
@@ -144,13 +144,13 @@ def test_a_call_that_must_be_approved_is_run_only_after_that() -> None:
 def test_an_approval_may_hold_for_later_calls(scope: str, other: type[Action]) -> None:
     calls = [call_of("c", "t", "ask"), call_of("d", "t", "ask"), call_of("e", "u", "ask")]
     state = run_with(ToolSpec("t"), ToolSpec("u"), calls=calls)
-    append(state, STEPS[CallStep.ASK])
+    append(state, STEPS[CallTransition.ASK])
     append(state, ApprovalDecided("a", "c", True, "me", scope=scope))  # type: ignore[arg-type]
     assert [type(one) for one in decide(state, 10.0)] == [DispatchCall, DispatchCall, other]
 
 
 def test_a_denied_call_tells_the_model_why() -> None:
-    state = run_in(CallState.ASKED)
+    state = run_in(CallPhase.ASKED)
     append(state, ApprovalDecided("a", "c", False, "me", reason="too expensive"))
     call = state.calls["c"]
     assert (call.state, call.is_error) == (CLOSED, True)

@@ -138,6 +138,7 @@ def test_a_decorated_function_is_the_function_that_it_was() -> None:
     assert agent_shop.refund("a", 10) == "a: 12.00"
     assert next(iter(inspect.signature(order).parameters)) == "context"
     assert weft.tool is tool
+    assert repr(tool_of(order)) == "<tool order of tests.test_agent_tools>"
 
 
 def test_options_are_in_the_spec() -> None:
@@ -504,8 +505,9 @@ def test_a_thread_that_is_late_is_left_behind_and_ambiguous(
     def stuck() -> None:
         release.wait(30)
 
-    outcome = run(PythonTool(stuck, timeout=0.01), executor=threads)
-    assert outcome == Ambiguous("no answer within 0.01 s; its thread cannot be stopped")
+    # Long enough for a busy machine to begin it.
+    outcome = run(PythonTool(stuck, timeout=0.5), executor=threads)
+    assert outcome == Ambiguous("no answer within 0.5 s; its thread cannot be stopped")
     release.set()
     threads.shutdown()
     behind, ended = [record.getMessage() for record in caplog.records]
@@ -560,6 +562,7 @@ def test_cancellation_passes_through(is_async: bool, threads: ThreadPoolExecutor
             try:
                 await asyncio.Event().wait()
             finally:
+                await asyncio.sleep(0)
                 ends.append("cleaned up")
 
         made = PythonTool(waiting if is_async else stuck)
@@ -569,10 +572,11 @@ def test_cancellation_passes_through(is_async: bool, threads: ThreadPoolExecutor
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        # Now, and not when the event loop is closed.
+        assert ends == (["cleaned up"] if is_async else [])
 
     asyncio.run(call())
     release.set()
-    assert ends == (["cleaned up"] if is_async else [])
 
 
 def test_a_task_that_ignores_its_cancellation_is_left_behind(
@@ -643,6 +647,20 @@ def test_progress_that_cannot_be_written_does_not_disturb_the_tool(
 
     assert run(PythonTool(working), report=report) == finished("done")
     assert "the progress of run_1/call_1 could not be written" in caplog.text
+
+
+def test_a_thread_does_not_wait_for_its_progress_forever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def report(text: str) -> None:
+        await asyncio.Event().wait()
+
+    def working(context: ToolContext) -> str:
+        context.progress_sync("half", wait=0.01)
+        return "done"
+
+    assert run(PythonTool(working), report=report) == finished("done")
+    assert "the progress of run_1/call_1 was not written in time" in caplog.text
 
 
 # Lookup

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from tests.encoded import data_events
 from tests.strategies import ANY_PART, LEGAL, QUICK, THOROUGH
 from weft import (
     Context,
@@ -99,15 +100,6 @@ OPTIONAL: dict[str, set[str]] = {
 """The optional keys of each chunk. Others may end the chat."""
 
 
-def chunks(raw: bytes) -> list[Chunk]:
-    """Returns the chunks, after checking the framing: one `data:` line each, `[DONE]` last."""
-    blocks = raw.split(b"\n\n")
-    assert blocks.pop() == b""
-    assert blocks.pop() == b"data: [DONE]"
-    assert all(block.startswith(b"data: ") and b"\n" not in block for block in blocks)
-    return [json.loads(block.removeprefix(b"data: ")) for block in blocks]
-
-
 def written(
     *parts: Part,
     finish: Part | None = None,
@@ -118,7 +110,7 @@ def written(
     """Returns the chunks of these parts, without `start` and `start-step`."""
     context = Context(ids=Ids(b"1"), quirks=quirks, request=request)
     stream = [head, *parts, finish or Finish("stop")]
-    found = chunks(b"".join(encode(stream, "ai-sdk", context=context)))
+    found = data_events(b"".join(encode(stream, "ai-sdk", context=context)))
     assert (found[0]["type"], found[1]) == ("start", {"type": "start-step"})
     return found[2:]
 
@@ -155,7 +147,7 @@ def test_a_message_starts_with_an_id_and_a_step() -> None:
         (Context(ids=Ids(b"1")), Ids(b"1").mint("msg")),
         (Context(response_id="resp_1"), "resp_1"),
     ):
-        found = chunks(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
+        found = data_events(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
         assert found == [{"type": "start", "messageId": id}, {"type": "start-step"}, *END]
 
 
@@ -163,10 +155,10 @@ def test_an_answer_continues_the_last_message_of_the_assistant() -> None:
     answer = Message("assistant", (CallContent("old", "look", "{}"),), item_id="m_7")
     question = Message("user", (TextContent("hi"),), item_id="m_8")
     context = Context(request=Request("m", (answer,)), response_id="resp_1")
-    (start, *_) = chunks(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
+    (start, *_) = data_events(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
     assert start["messageId"] == "m_7"
     context = Context(request=Request("m", (answer, question)), response_id="resp_1")
-    (start, *_) = chunks(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
+    (start, *_) = data_events(b"".join(encode([START, Finish("stop")], "ai-sdk", context=context)))
     assert start["messageId"] == "resp_1"
 
 
@@ -299,7 +291,7 @@ def test_message_metadata_is_written_back_unchanged() -> None:
     kept = Raw(b'{"messageMetadata":{"x":1}}')
     head = ResponseMetadata("m", dialect="ai-sdk", extra=kept)
     raw = b"".join(encode([head, Finish("stop", extra=kept)], "ai-sdk", context=Context()))
-    found = chunks(raw)
+    found = data_events(raw)
     assert found[0]["messageMetadata"] == found[-1]["messageMetadata"] == {"x": 1}
 
 
@@ -538,7 +530,7 @@ def check(found: list[Chunk]) -> None:
 @THOROUGH
 @given(LEGAL)
 def test_a_strict_front_end_reads_any_stream(parts: list[Part]) -> None:
-    check(chunks(b"".join(encode(parts, "ai-sdk", context=Context(ids=Ids(b"1"))))))
+    check(data_events(b"".join(encode(parts, "ai-sdk", context=Context(ids=Ids(b"1"))))))
 
 
 @QUICK
@@ -546,7 +538,7 @@ def test_a_strict_front_end_reads_any_stream(parts: list[Part]) -> None:
 def test_any_parts_can_be_written_for_every_version(parts: list[Part]) -> None:
     for ui in (5, 7):
         context = Context(ids=Ids(b"1"), quirks=UiQuirks(ui=ui, usage=True))
-        chunks(b"".join(encode(parts, "ai-sdk", context=context)))
+        data_events(b"".join(encode(parts, "ai-sdk", context=context)))
 
 
 # Round trips

@@ -14,7 +14,8 @@ from jiter import from_json
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
-from tests.serving import serving
+from tests.encoded import CALL, TEXT, named_events
+from tests.serving import anthropic_client, serving
 from tests.strategies import ANY_PART, SOUP, examples
 from tests.test_anthropic_messages_decoder import CAPTURES, RECORDED
 from weft import (
@@ -63,14 +64,6 @@ NAME: Final = "anthropic-messages"
 Event = dict[str, Any]
 
 START = ResponseMetadata("up_1", model="m-1", usage=Usage(input_tokens=30, cache_read_tokens=20))
-TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
-CALL: list[Part] = [
-    ToolParamsStart("call_1", "look"),
-    ToolParamsDelta("call_1", '{"at":'),
-    ToolParamsDelta("call_1", "1}"),
-    ToolParamsEnd("call_1"),
-    ToolCall("call_1", "look", '{"at":1}'),
-]
 OTHER: list[Part] = [
     ToolParamsStart("call_2", "read"),
     ToolParamsDelta("call_2", '{"from":'),
@@ -85,21 +78,8 @@ def write(*parts: Part, finish: Part = END, first: Part = START) -> bytes:
     return b"".join(encode([first, *parts, finish], NAME, context=Context(ids=Ids(b"1"))))
 
 
-def events(raw: bytes) -> list[Event]:
-    """The events, after checking the framing: `event:` equals type, nothing else stands there."""
-    blocks = raw.split(b"\n\n")
-    assert blocks.pop() == b""
-    found: list[Event] = []
-    for block in blocks:
-        name, data = block.split(b"\n")
-        event: Event = json.loads(data.removeprefix(b"data: "))
-        assert name == b"event: " + event["type"].encode()
-        found.append(event)
-    return found
-
-
 def written(*parts: Part, finish: Part = END, first: Part = START) -> list[Event]:
-    return events(write(*parts, finish=finish, first=first))
+    return named_events(write(*parts, finish=finish, first=first))
 
 
 def blocks(found: list[Event]) -> list[Event]:
@@ -186,7 +166,7 @@ def test_text_is_encoded_as_the_vendor_writes_it() -> None:
 def test_the_id_and_the_model_of_the_context_are_used() -> None:
     context = Context(response_id="msg_ours", request=Request("asked"))
     raw = b"".join(encode([ResponseMetadata("x"), Finish("stop")], NAME, context=context))
-    message = events(raw)[0]["message"]
+    message = named_events(raw)[0]["message"]
     assert (message["id"], message["model"]) == ("msg_ours", "asked")
     assert message["usage"] == {"input_tokens": 0, "output_tokens": 0}
 
@@ -271,7 +251,7 @@ def test_a_signature_of_another_origin_is_wrapped_and_none_is_made_up() -> None:
 def test_the_origin_may_be_the_upstream() -> None:
     parts = [START, ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s", origin="mirror")]
     raw = b"".join(encode([*parts, END], NAME, context=Context(origin="mirror")))
-    assert blocks(events(raw)) == [{"type": "thinking", "thinking": "", "signature": "s"}]
+    assert blocks(named_events(raw)) == [{"type": "thinking", "thinking": "", "signature": "s"}]
 
 
 SIGNED: list[Part] = [
@@ -373,7 +353,7 @@ def test_the_fold_may_be_ahead_of_the_encoder() -> None:
     parts = [START, TextStart("t"), TextDelta("t", "x"), TextStart("u"), TextDelta("u", "a"),
              TextEnd("t"), TextDelta("u", "b"), TextEnd("u"), END]  # fmt: skip
     encoder = Encoder(NAME)
-    found = events(b"".join(encoder.feed(parts)))
+    found = named_events(b"".join(encoder.feed(parts)))
     assert [block["text"] for block in blocks(found)] == ["x", "ab"]
 
 
@@ -742,7 +722,7 @@ def test_what_is_encoded_decodes_to_the_same_parts(drawn: list[Part]) -> None:
 def test_any_parts_become_a_valid_stream(drawn: list[Part]) -> None:
     pieces = list(encode(drawn, NAME, context=Context(ids=Ids(b"1"))))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
-    found = events(b"".join(pieces))
+    found = named_events(b"".join(pieces))
     content = blocks(found)
     assert [event["type"] for event in found].count("message_start") == 1
     assert found[0]["type"] == "message_start"
@@ -764,7 +744,7 @@ def test_a_chat_capture_survives_encoding_and_decoding(capture: Capture) -> None
     for one in capture.decode_all():
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
         raw = b"".join(encoder.feed(one.parts))
-        blocks(events(raw))
+        blocks(named_events(raw))
         (back,) = decode_all(raw, NAME)
         items = usable(gist(back.parts))
         assert without_usage(items) == without_usage(carried(gist(one.parts)))
@@ -919,7 +899,7 @@ def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[anthropic
     """A client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind) as url,
-        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
+        anthropic_client(url) as client,
     ):
         yield client
 

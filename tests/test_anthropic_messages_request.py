@@ -19,8 +19,9 @@ from pydantic import TypeAdapter
 from tests import requests_gemini
 from tests.breaking import broken
 from tests.listening import listening
-from tests.request_codecs import CodecUnderTest, plain, raw
-from tests.requests_anthropic_messages import Object, bodies
+from tests.request_codecs import CodecUnderTest, Object, plain, raw
+from tests.requests_anthropic_messages import bodies
+from tests.serving import anthropic_client
 from tests.strategies import FEW, JSON, QUICK
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
@@ -1690,7 +1691,7 @@ ASKED: Object = {
 def test_a_request_of_the_official_client_is_parsed_and_rendered_as_it_came() -> None:
     with (
         listening() as (url, asked),
-        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
+        anthropic_client(url) as client,
         pytest.raises(anthropic.BadRequestError),
     ):
         client.messages.create(**ASKED)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -14,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
-from tests import chat
+from tests import chat, weft_command
 from tests.captures import CHAT, HERE, Capture
 from tests.strategies import FEW, QUICK
+from tests.weft_command import WEFT
 from weft.check import lifecycle
 from weft.check.checker import VIOLATIONS, Checker, examine, is_body, parse_leniently
 from weft.check.report import (
@@ -39,7 +39,6 @@ from weft.findings import LIMIT, Code, Finding
 from weft.parts import ErrorKind
 from weft.sse import FrameReader
 
-WEFT = Path(sys.executable).with_name("weft")
 DOCS = HERE.parents[1] / "docs"
 CODES: tuple[Code, ...] = get_args(Code)
 RULES = all_rules()
@@ -707,9 +706,8 @@ def test_the_list_of_rules_has_a_line_for_each() -> None:
 
 
 def run(*arguments: str | Path, given: bytes = b"") -> tuple[int, str, str]:
-    command = [WEFT, "check", *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, check=False)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    done = weft_command.run("check", *arguments, given=given)
+    return done.code, done.out, done.err
 
 
 @pytest.fixture

@@ -5,44 +5,16 @@ import json
 import os
 import re
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import weft
 from tests import chat, responses
+from tests.weft_command import ENVIRONMENT, WEFT, Done, run
 
-WEFT = Path(sys.executable).with_name("weft")
 COMMANDS = ["parts", "assemble", "convert", "check", "demo"]
 READERS = [["parts"], ["assemble"], ["convert", "--to", "openai-responses"]]
-ENVIRONMENT = {
-    **{
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("COVERAGE", "PYTHON"))  # as a person's shell has it
-        or name == "PYTHONPATH"  # that of a checkout, if it is not the installed one
-    },
-    "COLUMNS": "100",
-}
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
-def run(*arguments: str | Path, given: bytes = b"") -> Done:
-    command = [WEFT, *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, check=False, env=ENVIRONMENT)
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def text_stream(id: str = "chatcmpl-1", text: str = "Hi") -> bytes:

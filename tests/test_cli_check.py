@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import chat
+from tests import chat, weft_command
 from tests.captures import HERE
-from tests.test_cli import ENVIRONMENT, HEAD, WEFT
+from tests.test_cli import HEAD
+from tests.weft_command import ENVIRONMENT, WEFT
 from weft.check.rules import all_rules, rules_matching, selection
 from weft.errors import ClientError
 
@@ -25,15 +26,11 @@ REPEATED = chat.stream([CALL, AGAIN], "tool_calls")
 def run(
     *arguments: str | Path, folder: Path | None = None, given: bytes = b"", **environ: str
 ) -> tuple[int, list[str], str]:
-    done = subprocess.run(
-        [WEFT, "check", *arguments],
-        input=given,
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        env={**ENVIRONMENT, **environ},
+    environment = ENVIRONMENT | environ
+    done = weft_command.run(
+        "check", *arguments, folder=folder, given=given, environment=environment
     )
-    return done.returncode, done.stdout.decode().splitlines(), done.stderr.decode()
+    return done.code, done.lines, done.err
 
 
 def findings(lines: list[str]) -> list[str]:

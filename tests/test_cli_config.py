@@ -1,15 +1,13 @@
 """`weft config`, run as people run it: the installed `weft`, real files, a real environment."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.weft_command import run as run_weft
 from weft.upstream.catalog import HOSTS
 
-WEFT = Path(sys.executable).with_name("weft")
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
@@ -37,15 +35,8 @@ slow = "demo/chat"
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [WEFT, "config", *arguments],
-        cwd=folder,
-        env=ENVIRONMENT | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    done = run_weft("config", *arguments, folder=folder, environment=ENVIRONMENT | environ)
+    return done.code, done.out, done.err
 
 
 def test_usable_settings_are_summed_up_in_a_few_lines(tmp_path: Path) -> None:
@@ -191,18 +182,11 @@ def test_a_server_whose_tools_cannot_be_imported_does_not_start(
     tmp_path: Path, workers: str
 ) -> None:
     (tmp_path / "weft.toml").write_text('[agents.a]\nmodel = "demo/chat"\ntools = ["gone:tool"]\n')
-    done = subprocess.run(
-        [WEFT, "serve", "--port", "0", "--workers", workers],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert done.returncode == 1
-    assert "weft.toml:3: agents.a.tools: gone:tool: module 'gone' cannot be imported" in done.stderr
-    assert "Traceback" not in done.stderr
+    arguments = ("serve", "--port", "0", "--workers", workers)
+    done = run_weft(*arguments, folder=tmp_path, environment=ENVIRONMENT)
+    assert done.code == 1
+    assert "weft.toml:3: agents.a.tools: gone:tool: module 'gone' cannot be imported" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_the_presets_are_listed(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 import weft
 from tests import chat
-from tests.test_cli import BODY, ENVIRONMENT, HEAD, WEFT, run, text_stream
+from tests.test_cli import BODY, HEAD, text_stream
+from tests.weft_command import ENVIRONMENT, WEFT, run
 
 PATIENCE = 60.0
 """Seconds until a process that prints nothing is given up."""

@@ -21,7 +21,7 @@ from tests.agent_processes import runtime_on
 from tests.agent_upstream import Script, agent_upstream, by_turn, call, calls, text
 from tests.agent_workers import HeldScript
 from tests.stores import Kind, empty
-from tests.test_cli import ENVIRONMENT, WEFT, Done
+from tests.weft_command import ENVIRONMENT, WEFT, Done
 from weft.agent.runtime import Agent
 
 PATIENCE = 60.0
@@ -140,13 +140,15 @@ class TerminalSession:
         )
         os.close(slave)
         self.shown = ""
+        self._seen = 0
+        """How much of it the test has waited for."""
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def wait_for(self, words: str, since: int = 0) -> None:
-        """Returns when the words are on the screen."""
-        while words not in self.shown[since:]:
+    def wait_for(self, words: str) -> None:
+        """Returns when the words are on the screen, behind those that were waited for before."""
+        while words not in self.shown[self._seen :]:
             ready, _, _ = select.select([self._master], [], [], PATIENCE)
             assert ready, f"no {words!r} in {self.shown!r}"
             try:
@@ -155,6 +157,7 @@ class TerminalSession:
                 data = b""
             assert data, f"no {words!r} in {self.shown!r}"
             self.shown += data.decode()
+        self._seen = self.shown.index(words, self._seen) + len(words)
 
     @property
     def run(self) -> str:
@@ -262,10 +265,10 @@ def test_a_person_is_asked_on_the_terminal(tmp_path: Path) -> None:
         session.wait_for('run pay {"amount": 1}?')
         session.wait_for("of this run? ")
         session.type("what?\n")  # is asked again
-        session.wait_for("of this run? ", len(session.shown))
+        session.wait_for("of this run? ")
         session.type("n\n")
         session.wait_for('run pay {"amount": 2}?')
-        session.wait_for("of this run? ", len(session.shown))
+        session.wait_for("of this run? ")
         session.type("t\n")  # this one, and the third
         session.wait_for("All is paid.")
         assert session.end() == 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from tests.test_cli import COMMANDS, ENVIRONMENT, run
+from tests.test_cli import COMMANDS
+from tests.weft_command import ENVIRONMENT, run
 from weft.cli.commands import DIALECTS, EXTRAS
 
 SOURCE = Path(weft.__file__).parents[1]

@@ -43,7 +43,7 @@ from weft.upstream.demo.timeline import DialectStyle, style_of
 Object = dict[str, Any]
 
 ORIGIN = "demo.example"
-WORKING_MODELS = ("chat", "reasoner", "tools", "sources", "long", "slow")
+WORKING_MODELS = ("chat", "reasoner", "tools", "agent", "sources", "long", "slow")
 """Models that do nothing wrong."""
 
 WEATHER = "What is the weather in Paris for 3 days?"
@@ -439,7 +439,7 @@ def test_a_free_text_tool_gets_the_message(dialect: DialectName) -> None:
 
 @STREAMED
 @EVERY
-@pytest.mark.parametrize("model", ["tools", "reasoner", "chat"])
+@pytest.mark.parametrize("model", ["tools", "reasoner", "chat", "agent"])
 def test_the_results_of_tools_are_answered_in_the_second_turn(
     model: str, dialect: DialectName, stream: bool
 ) -> None:
@@ -460,6 +460,33 @@ def test_the_results_of_tools_are_answered_in_the_second_turn(
         assert f"`{name}` answered:\n\n> " in response.text
         assert text in response.text
     assert weft.check(got.raw, dialect) == []
+
+
+def test_an_agent_calls_the_tools_that_are_mentioned_one_after_the_other() -> None:
+    prompt = DemoRequest(
+        "agent", "get_time, then get_weather", tools=("get_weather", "sing", "get_time")
+    )
+    body = prompt.body(CHAT)
+    called: list[str] = []
+    for _ in range(4):
+        response = send(config_of(CHAT, "demo:fast"), body, "agent", stream=True).response(CHAT)
+        if not response.tool_calls:
+            break
+        [call] = response.tool_calls
+        called.append(call.name)
+        made = {"id": call.id, "type": "function"}
+        function = {"name": call.name, "arguments": call.params}
+        body["messages"] += [
+            {"role": "assistant", "tool_calls": [made | {"function": function}]},
+            {"role": "tool", "tool_call_id": call.id, "content": f"{call.name} says hi"},
+        ]
+    assert called == ["get_weather", "get_time"], "in the order in which they are declared"
+    assert response.finish_reason == "stop"
+    assert all(f"> {name} says hi" in response.text for name in called)
+    # A new message is a new task.
+    body["messages"] += [{"role": "user", "content": "sing"}]
+    response = send(config_of(CHAT, "demo:fast"), body, "agent", stream=True).response(CHAT)
+    assert [one.name for one in response.tool_calls] == ["sing"]
 
 
 def test_a_failed_result_is_mentioned() -> None:

@@ -3,6 +3,10 @@
 import pytest
 
 from weft import errors
+from weft.agent.mcp_config import McpUnavailable
+from weft.agent.runtime import IllegalFork, KeyReused, UnknownAgent
+from weft.agent.state import IllegalEvent
+from weft.agent.tools import BadArguments
 from weft.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -37,6 +41,12 @@ TREE = {
     AlreadyExists: ClientError,
     NotFound: ClientError,
     UnknownStore: ClientError,
+    BadArguments: ClientError,
+    McpUnavailable: ClientError,
+    IllegalEvent: ClientError,
+    UnknownAgent: ClientError,
+    KeyReused: ClientError,
+    IllegalFork: ClientError,
     BadRequest: ClientError,
     Refused: BadRequest,
     InternalError: WeftError,

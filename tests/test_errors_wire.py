@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from tests.serving import serving
+from tests.serving import anthropic_client, openai_client, serving
 from tests.strategies import QUICK, THOROUGH
 from weft import Context, Encoder, Ids
 from weft.assembler import Failure
@@ -652,9 +652,9 @@ def ask(wire: str, url: str) -> None:
     """One request by the official client of a wire."""
     hello: Any = [{"role": "user", "content": "hi"}]
     if wire == MESSAGES:
-        with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as messages:
+        with anthropic_client(url) as messages:
             messages.messages.create(model="m", max_tokens=9, messages=hello)
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+    with openai_client(url) as client:
         if wire == CHAT:
             client.chat.completions.create(model="m", messages=hello)
         client.responses.create(model="m", input="hi")

@@ -14,8 +14,8 @@ from msgspec import Raw
 
 from tests import requests_anthropic_messages
 from tests.breaking import broken
-from tests.request_codecs import CodecUnderTest, plain, raw
-from tests.requests_gemini import Object, bodies
+from tests.request_codecs import CodecUnderTest, Object, plain, raw
+from tests.requests_gemini import bodies
 from tests.strategies import JSON, QUICK
 from weft.context import Context
 from weft.dialects.anthropic_messages.request import REQUEST as MESSAGES

@@ -7,6 +7,7 @@ import ast
 import functools
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import get_args
 
@@ -47,6 +48,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.requests",
         "weft.dialects.requests.codec",
         "weft.dialects.json_string",
+        "weft.dialects.raw_json",
         "weft.dialects.frames",
         "weft.dialects.base",
         "weft.dialects.requests.fields",
@@ -196,6 +198,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.agent.tool_execution",
         "weft.agent.tools",
         "weft.agent.demo",
+        "weft.agent.mcp_config",
+        "weft.agent.mcp_stdio",
+        "weft.agent.mcp_http",
+        "weft.agent.mcp_connection",
+        "weft.agent.mcp",
         "weft.agent.gate",
         "weft.agent.decide",
         "weft.agent.turns",
@@ -272,6 +279,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 such a row do not import one another."""
 
 PLACES = [place for places in LAYERS.values() for place in places]
+PATTERNS = [re.compile(re.escape(row).replace(r"\*", "[a-z0-9_]+")) for row in PLACES]
 PURE = ("errors", "L0 values", "L1 law", "L2 dialects")
 IMPURE = re.compile(
     "asyncio|concurrent|datetime|http|importlib|io|logging|multiprocessing|os|pathlib|queue|random|"
@@ -300,22 +308,33 @@ DIALECT_NAMES = re.compile(
 )
 
 
-def modules() -> dict[str, ast.Module]:
+def modules() -> dict[str, Path]:
     found = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = ("weft", *path.relative_to(SOURCE).with_suffix("").parts)
-        name = ".".join(parts).removesuffix(".__init__")
-        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
 
 MODULES = modules()
 
 
-def imports(tree: ast.AST) -> list[str]:
-    """Every module a tree imports, wherever in it: weft's own by their full names."""
+@functools.cache
+def parsed(module: str) -> ast.Module:
+    path = MODULES[module]
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@functools.cache
+def nodes_of(module: str) -> list[ast.AST]:
+    """All of a module's syntax tree, walked once for all tests."""
+    return list(ast.walk(parsed(module)))
+
+
+def imports(nodes: Iterable[ast.AST]) -> list[str]:
+    """Every module that is imported, wherever: weft's own by their full names."""
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -331,8 +350,8 @@ def place(module: str) -> int | None:
     """The row of a module: of those that fit, the one that says most."""
     fitting = [
         (row.count("*"), number)
-        for number, row in enumerate(PLACES)
-        if re.fullmatch(re.escape(row).replace(r"\*", "[a-z0-9_]+"), module)
+        for number, (row, pattern) in enumerate(zip(PLACES, PATTERNS, strict=True))
+        if pattern.fullmatch(module)
     ]
     return min(fitting)[1] if fitting else None
 
@@ -369,7 +388,7 @@ def trespasses(module: str, imported: str) -> str:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_from_above(module: str) -> None:
-    own = [name for name in imports(MODULES[module]) if name.split(".")[0] == "weft"]
+    own = [name for name in imports(nodes_of(module)) if name.split(".")[0] == "weft"]
     assert [why for name in own if (why := trespasses(module, name))] == []
 
 
@@ -415,11 +434,12 @@ def pure() -> list[str]:
 
 @pytest.mark.parametrize("module", pure())
 def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -> None:
-    tree = MODULES[module]
-    assert [name for name in imports(tree) if IMPURE.fullmatch(name.split(".")[0])] == []
+    assert [
+        name for name in imports(nodes_of(module)) if IMPURE.fullmatch(name.split(".")[0])
+    ] == []
     called = [
         node.func.id
-        for node in ast.walk(tree)
+        for node in nodes_of(module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     assert [name for name in called if name in IMPURE_CALLS] == []
@@ -429,6 +449,9 @@ DEPENDENCIES = {
     "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
     "weft.agent.pgqueuer_dispatch": {"asyncpg", "pgqueuer"},
+    "weft.agent.mcp_stdio": {"anyio", "mcp", "mcp_types"},
+    "weft.agent.mcp_http": {"httpx2", "mcp", "mcp_types"},
+    "weft.agent.mcp_connection": {"mcp", "mcp_types", "pydantic"},
     "weft.gateway": {"httptools", "starlette", "uvicorn", "websockets"},
     "weft.cli": {"click", "rich"},
 }
@@ -437,7 +460,7 @@ DEPENDENCIES = {
 
 @pytest.mark.parametrize("module", MODULES)
 def test_msgspec_is_the_only_dependency_of_the_core(module: str) -> None:
-    roots = {name.split(".")[0] for name in imports(MODULES[module])}
+    roots = {name.split(".")[0] for name in imports(nodes_of(module))}
     granted = [
         names
         for place, names in DEPENDENCIES.items()
@@ -448,20 +471,18 @@ def test_msgspec_is_the_only_dependency_of_the_core(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_is_imported_inside_a_function(module: str) -> None:
-    assert inner_imports(MODULES[module]) == []
+    assert inner_imports(nodes_of(module)) == []
 
 
-def inner_imports(tree: ast.AST) -> list[str]:
-    functions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return [name for function in functions for name in imports(function)]
+def inner_imports(nodes: Iterable[ast.AST]) -> list[str]:
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [name for function in functions for name in imports(ast.walk(function))]
 
 
 def test_an_import_inside_a_function_is_seen() -> None:
     tree = ast.parse("async def one():\n    if 1:\n        import time\nclass A:\n    import os\n")
-    assert inner_imports(tree) == ["time"]
-    assert imports(tree) == ["os", "time"]
+    assert inner_imports(ast.walk(tree)) == ["time"]
+    assert imports(ast.walk(tree)) == ["os", "time"]
 
 
 # No codec names a vendor
@@ -634,7 +655,7 @@ def joins_of_deltas(tree: ast.AST) -> list[int]:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name != "weft.assembler"])
 def test_deltas_are_joined_only_in_the_assembler(module: str) -> None:
-    assert joins_of_deltas(MODULES[module]) == []
+    assert joins_of_deltas(parsed(module)) == []
 
 
 @pytest.mark.parametrize(

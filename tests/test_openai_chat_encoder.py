@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
-from tests.serving import serving
+from tests.encoded import CALL, TEXT, data_events
+from tests.serving import openai_client, serving
 from tests.strategies import OBJECTS, SOUP, cuts, examples, spelled
 from weft import (
     Context,
@@ -59,14 +60,6 @@ Chunk = dict[str, Any]
 DIALECT: Final = "openai-chat"
 START = ResponseMetadata("up_1", model="m-1", created=1790000000)
 OURS = ResponseMetadata("up_1", model="m-1", created=1790000000, dialect=DIALECT)
-TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
-CALL: list[Part] = [
-    ToolParamsStart("call_1", "look"),
-    ToolParamsDelta("call_1", '{"at":'),
-    ToolParamsDelta("call_1", "1}"),
-    ToolParamsEnd("call_1"),
-    ToolCall("call_1", "look", '{"at":1}'),
-]
 PARALLEL: list[Part] = [
     ToolParamsStart("a", "look"),
     ToolParamsStart("b", "read"),
@@ -99,22 +92,13 @@ def write(
     return b"".join(encode(stream, DIALECT, context=context or plain()))
 
 
-def chunks(raw: bytes) -> list[Chunk]:
-    """Returns the events, after checking their framing: one data line each, `[DONE]` last."""
-    blocks = raw.split(b"\n\n")
-    assert blocks.pop() == b""
-    assert blocks.pop() == b"data: [DONE]"
-    assert all(block.startswith(b"data: {") and b"\n" not in block for block in blocks)
-    return [json.loads(block.removeprefix(b"data: ")) for block in blocks]
-
-
 def written(
     *parts: Part,
     finish: Part | None = None,
     context: Context | None = None,
     start: ResponseMetadata = START,
 ) -> list[Chunk]:
-    return chunks(write(*parts, finish=finish, context=context, start=start))
+    return data_events(write(*parts, finish=finish, context=context, start=start))
 
 
 def deltas(found: list[Chunk]) -> list[Chunk]:
@@ -198,7 +182,7 @@ def test_response_id_and_time_come_from_the_gateway() -> None:
     raw = b"".join(
         encode([ResponseMetadata("x"), Finish("stop", model="later")], DIALECT, context=context)
     )
-    first, last = chunks(raw)
+    first, last = data_events(raw)
     assert (first["id"], first["created"], first["model"]) == (
         "chatcmpl-ours",
         1790000009,
@@ -651,7 +635,7 @@ def test_finish_adds_nothing() -> None:
 def test_any_legal_parts_become_a_well_formed_stream(soup: list[Part]) -> None:
     pieces = list(encode(soup, DIALECT, context=asked()))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n") == 2 for piece in pieces)
-    found = chunks(b"".join(pieces))
+    found = data_events(b"".join(pieces))
     sequence = [choice for one in found for choice in one.get("choices", ())]
     assert sequence[0]["delta"]["role"] == "assistant"
     ends = [choice["finish_reason"] is not None for choice in sequence]
@@ -997,7 +981,7 @@ def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.Op
     """Returns a client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
     ):
         yield client
 

@@ -15,14 +15,8 @@ from openai.types.chat.completion_create_params import CompletionCreateParams
 from pydantic import BaseModel, TypeAdapter
 
 from tests.listening import listening
-from tests.requests_openai_chat import (
-    SCHEMA,
-    Object,
-    bodies,
-    leaves,
-    own_bodies,
-    spoken_texts,
-)
+from tests.request_codecs import CodecUnderTest, Object, raw
+from tests.requests_openai_chat import SCHEMA, bodies, leaves, own_bodies, spoken_texts
 from tests.requests_openai_responses import bodies as responses_bodies
 from tests.strategies import FEW, QUICK
 from weft.context import Context
@@ -30,8 +24,7 @@ from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.request import REQUEST
 from weft.dialects.openai_responses.request import REQUEST as RESPONSES
-from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
-from weft.dialects.requests.passthrough import RequestWithSource
+from weft.dialects.requests.codec import Rendered
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -57,32 +50,13 @@ HI = Message("user", (TextContent("hi"),))
 GREETING: Object = {"role": "user", "content": "hi"}
 
 
-def parsed(body: Object, context: Context | None = None) -> Parsed:
-    return REQUEST.parse(json.dumps(body).encode(), context or Context())
-
-
-def read(body: Object, context: Context | None = None) -> Request:
-    """Returns the request of a body, without the source bytes."""
-    request = parsed({"model": "m", "messages": [], **body}, context).request
-    assert isinstance(request, RequestWithSource)
-    assert request.source is not None
-    return request.source.request
+CODEC = CodecUnderTest(REQUEST, {"model": "m", "messages": []})
+parse, read, render, written = CODEC.parse, CODEC.read, CODEC.render, CODEC.written
 
 
 def parse_message(message: Object, context: Context | None = None) -> Message:
     """Parses one message."""
-    return read({"messages": [message]}, context).messages[0]
-
-
-def render(request: Request, context: Context | None = None) -> tuple[Rendered, list[Loss]]:
-    losses = Losses()
-    return REQUEST.render(request, context or Context(), losses), losses.found
-
-
-def written(request: Request, context: Context | None = None) -> tuple[Object, list[Loss]]:
-    rendered, losses = render(request, context)
-    body: Object = json.loads(rendered.body)
-    return body, losses
+    return read(context, messages=[message]).messages[0]
 
 
 def as_sent(body: Object) -> Object:
@@ -100,17 +74,19 @@ def as_sent(body: Object) -> Object:
 @QUICK
 @given(body=own_bodies())
 def test_a_body_of_this_dialect_goes_out_in_its_own_bytes(body: Object) -> None:
-    assert written(parsed(body).request) == (as_sent(body), [])
+    assert written(parse(body).request) == (as_sent(body), [])
 
 
 @QUICK
 @given(body=own_bodies())
 def test_a_body_rendered_from_its_fields_alone_means_the_same(body: Object) -> None:
     """Nulls, defaults and deprecated keys are normalised; nothing else may change."""
-    request = read(body)
+    if "function_call" in body:  # of two choices that differ, the body has this one
+        body.pop("tool_choice", None)
+    request = read(**body)
     again, losses = written(request)
     assert losses == []
-    back = read(again)
+    back = read(**again)
     assert msgspec.structs.replace(back, include_usage=request.include_usage) == request
 
 
@@ -118,7 +94,7 @@ def test_a_body_rendered_from_its_fields_alone_means_the_same(body: Object) -> N
 @given(body=bodies(), model=st.sampled_from(["m", "other"]))
 def test_an_edited_request_changes_only_the_edited_keys(body: Object, model: str) -> None:
     request = msgspec.structs.replace(
-        parsed(body).request, model=model, messages=(*parsed(body).request.messages, HI)
+        parse(body).request, model=model, messages=(*parse(body).request.messages, HI)
     )
     messages = body["messages"]
     assert isinstance(messages, list)
@@ -182,7 +158,7 @@ IMAGE: Object = {"type": "image_url", "image_url": {"url": "data:image/png;base6
             {"role": "user", "content": [{"type": "video_url", "video_url": 1}]},
             Message(
                 "user",
-                (OpaqueContent(NAME, "video_url", Raw(b'{"type": "video_url", "video_url": 1}')),),
+                (OpaqueContent(NAME, "video_url", raw({"type": "video_url", "video_url": 1})),),
             ),
         ),
         (
@@ -205,7 +181,7 @@ IMAGE: Object = {"type": "image_url", "image_url": {"url": "data:image/png;base6
             Message(
                 "assistant",
                 (TextContent("a"), TextContent("r", refusal=True)),
-                extra=Raw(b'{"audio":{"id": "x"}}'),
+                extra=Raw(b'{"audio":{"id":"x"}}'),
             ),
         ),
         (
@@ -245,7 +221,7 @@ def test_the_result_of_a_custom_call_has_its_kind() -> None:
         {"role": "tool", "tool_call_id": "1", "content": "r"},
     ]
     result = ResultContent("1", (TextContent("r"),), kind="custom")
-    assert read({"messages": messages}).messages[1] == Message("tool", (result,))
+    assert read(messages=messages).messages[1] == Message("tool", (result,))
 
 
 def test_deprecated_function_calls_share_a_minted_id_with_their_results() -> None:
@@ -253,7 +229,7 @@ def test_deprecated_function_calls_share_a_minted_id_with_their_results() -> Non
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "r"},
     ]
-    call, result = (message.content[0] for message in read({"messages": messages}).messages)
+    call, result = (message.content[0] for message in read(messages=messages).messages)
     assert isinstance(call, CallContent)
     assert call == CallContent(call.id, "f", "{}")
     assert call.id.startswith("call_")
@@ -263,8 +239,8 @@ def test_deprecated_function_calls_share_a_minted_id_with_their_results() -> Non
 def test_reasoning_of_this_dialect_keeps_its_signature_and_origin() -> None:
     details: Object = {"type": "reasoning.text", "text": "why", "signature": "s", "index": 0}
     message: Object = {"role": "assistant", "content": "a", "reasoning_details": [details]}
-    raw = Raw(b'{"reasoning_details":[' + json.dumps(details).encode() + b"]}")
-    expected = ReasoningContent("why", signature="s", origin="here", extra=raw)
+    extra = raw({"reasoning_details": [details]})
+    expected = ReasoningContent("why", signature="s", origin="here", extra=extra)
     assert parse_message(message, Context(origin="here")).content == (expected, TextContent("a"))
 
 
@@ -292,7 +268,7 @@ def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
         "tool_calls": [call],
     }
     context = Context(quirks=ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details")))
-    request = parsed({"model": "m", "messages": [message]}, context).request
+    request = parse({"model": "m", "messages": [message]}, context).request
     thought = ReasoningContent("why", item_id="i", signature="s", origin="elsewhere")
     signed = CallContent("1", "f", "{}", signature="s", origin="elsewhere")
     assert request.messages[0].content == (thought, signed)
@@ -321,7 +297,7 @@ UNKNOWN_CHOICE: Object = {
     "type": "allowed_tools",
     "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp", "server_label": "s"}]},
 }
-UNKNOWN_CHOICE_EXTRA = b'{"tool_choice":%b}' % json.dumps(UNKNOWN_CHOICE).encode()
+UNKNOWN_CHOICE_EXTRA = raw({"tool_choice": UNKNOWN_CHOICE})
 
 FIELDS: list[tuple[Object, Request]] = [
     ({"max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
@@ -380,7 +356,7 @@ FIELDS: list[tuple[Object, Request]] = [
         },
         Request("m", tool_choice=ToolChoice("auto", allowed=("f",))),
     ),
-    ({"tool_choice": UNKNOWN_CHOICE}, Request("m", extra=Raw(UNKNOWN_CHOICE_EXTRA))),
+    ({"tool_choice": UNKNOWN_CHOICE}, Request("m", extra=UNKNOWN_CHOICE_EXTRA)),
     ({"function_call": "none"}, Request("m", tool_choice=ToolChoice("none"))),
     ({"function_call": "odd"}, Request("m", extra=Raw(b'{"function_call":"odd"}'))),
     (
@@ -415,7 +391,7 @@ FIELDS: list[tuple[Object, Request]] = [
     (
         {"tools": [{"type": "builtin"}]},
         Request(
-            "m", tools=(Tool("builtin", "builtin", raw=Raw(b'{"type": "builtin"}'), origin=NAME),)
+            "m", tools=(Tool("builtin", "builtin", raw=Raw(b'{"type":"builtin"}'), origin=NAME),)
         ),
     ),
 ]
@@ -423,7 +399,7 @@ FIELDS: list[tuple[Object, Request]] = [
 
 @pytest.mark.parametrize(("body", "expected"), FIELDS, ids=lambda one: str(one)[:40])
 def test_an_option_is_parsed(body: Object, expected: Request) -> None:
-    assert read(body) == msgspec.structs.replace(expected, dialect=NAME)
+    assert read(**body) == msgspec.structs.replace(expected, dialect=NAME)
 
 
 @pytest.mark.parametrize(
@@ -488,7 +464,7 @@ def test_an_option_is_parsed(body: Object, expected: Request) -> None:
 )
 def test_an_invalid_body_is_rejected_with_the_path_of_the_fault(body: Object, path: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read(body)
+        read(**body)
     assert caught.value.path == path
 
 
@@ -530,7 +506,7 @@ def test_any_json_is_parsed_or_rejected_as_a_bad_request(
     assert isinstance(messages, list)
     for one in ({**body, **broken}, {**body, "messages": [*messages, message]}, broken):
         with contextlib.suppress(BadRequest):
-            render(parsed(one).request)
+            render(parse(one).request)
 
 
 @QUICK
@@ -545,7 +521,7 @@ def test_bytes_that_are_not_json_are_rejected(data: bytes) -> None:
 
 def test_losses_have_the_path_in_the_clients_own_body() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    places = parsed(
+    places = parse(
         {
             "model": "m",
             "max_tokens": 3,
@@ -1263,7 +1239,7 @@ def test_reasoning_that_a_client_of_this_dialect_sends_back_is_unchanged(
     thought: Object, origin: str | None, fields: tuple[str, ...]
 ) -> None:
     quirks = msgspec.convert({"reasoning_back": fields}, ChatQuirks)
-    request = parsed({"model": "m", "messages": [thought]}, Context(origin=origin)).request
+    request = parse({"model": "m", "messages": [thought]}, Context(origin=origin)).request
     body, losses = written(request, Context(quirks=quirks, origin="here"))
     assert (body["messages"], losses) == ([thought], [])
 
@@ -1317,7 +1293,7 @@ def test_a_signature_from_an_envelope_goes_back_to_its_host(
 
 def test_reasoning_of_one_host_does_not_go_to_another() -> None:
     quirks = ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details"))
-    request = parsed({"model": "m", "messages": [THOUGHT]}, Context(origin="here")).request
+    request = parse({"model": "m", "messages": [THOUGHT]}, Context(origin="here")).request
     body, losses = written(request, Context(quirks=quirks, origin="there"))
     assert body["messages"] == [{"role": "assistant", "content": "a"}]
     assert [loss.outcome for loss in losses] == ["warned"]
@@ -1362,7 +1338,7 @@ PARAMS = TypeAdapter(CompletionCreateParams)
 @FEW
 @given(body=bodies())
 def test_rendered_bodies_have_the_types_of_the_official_client(body: Object) -> None:
-    request = msgspec.structs.replace(read(body), dialect=None)
+    request = msgspec.structs.replace(read(**body), dialect=None)
     PARAMS.validate_python(written(request)[0])
 
 
@@ -1462,7 +1438,7 @@ def test_unknown_stream_and_cache_options_are_kept_for_this_dialect() -> None:
         "stream_options": {"include_obfuscation": False, "include_usage": True},
         "prompt_cache_retention": "7d",
     }
-    assert written(read(body)) == (body, [])
+    assert written(read(**body)) == (body, [])
 
 
 def test_extra_content_of_a_call_that_is_no_envelope_is_kept() -> None:
@@ -1473,4 +1449,4 @@ def test_extra_content_of_a_call_that_is_no_envelope_is_kept() -> None:
         "extra_content": "odd",
     }
     message: Object = {"role": "assistant", "content": None, "tool_calls": [call]}
-    assert written(read({"messages": [message]}))[0]["messages"] == [message]
+    assert written(read(messages=[message]))[0]["messages"] == [message]

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from tests.encoded import CALL, TEXT
 from tests.responses import Event, events, item_ids, of_type
-from tests.serving import serving
+from tests.serving import openai_client, serving
 from tests.strategies import LEGAL, OBJECTS, QUICK, SOUP, THOROUGH, cuts, examples
 from weft import (
     Context,
@@ -63,14 +64,6 @@ REQUIRED = {
 
 START = ResponseMetadata("up_1", model="m-1", created=1790000000)
 OURS = ResponseMetadata("up_1", model="m-1", created=1790000000, dialect="openai-responses")
-TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
-CALL: list[Part] = [
-    ToolParamsStart("call_1", "look"),
-    ToolParamsDelta("call_1", '{"at":'),
-    ToolParamsDelta("call_1", "1}"),
-    ToolParamsEnd("call_1"),
-    ToolCall("call_1", "look", '{"at":1}'),
-]
 
 
 def write(*parts: Part, finish: Part | None = None, context: Context | None = None) -> bytes:
@@ -1114,7 +1107,7 @@ def served(
     """A client of a server that answers every request with these bytes."""
     with (
         serving(answer, kind, status) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
     ):
         yield client
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 
 from tests.recordings import FIXTURES
 from tests.responses import Event, events, of_type
-from tests.serving import serving
+from tests.serving import openai_client, serving
 from tests.strategies import THOROUGH
 from weft import (
     Context,
@@ -717,7 +717,7 @@ def test_a_null_approval_request_id_is_written_back() -> None:
 def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.OpenAI]:
     with (
         serving(answer, kind) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
     ):
         yield client
 

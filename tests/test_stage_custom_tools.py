@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import staged
 from tests.strategies import LEGAL, QUICK, SOUP, THOROUGH, cut_at, cuts, spelled
 from weft import Context, Decoder, Encoder, Ids
 from weft.assembler import Assembler, Response
@@ -31,18 +32,9 @@ PATCH = ToolParamsStart("c", "patch")
 FREE = ToolParamsStart("c", "patch", kind="custom", format="text")
 
 
-def run(parts: list[Part]) -> tuple[list[Part], Response]:
-    """The guarded parts of a stream, fed part by part, and their fold."""
+def run(parts: list[Part], *tools: str) -> tuple[list[Part], Response]:
     findings = Findings()
-    stage, guard = CustomToolCalls(["patch"], findings), Guard(Ids(b"1"), findings)
-    out: list[Part] = []
-    for part in parts:
-        out += guard.feed(stage.feed([part]))
-    out += guard.feed(stage.finish())
-    assert stage.finish() == []
-    out += guard.finish()
-    assert violations(out, Assembler()) == []
-    return out, guard.fold.response(tuple(findings.found))
+    return staged.run(CustomToolCalls(tools or ["patch"], findings), findings, parts)
 
 
 def called(pieces: list[str], *, told: bool = True, end: bool = True) -> list[Part]:
@@ -327,13 +319,7 @@ def test_calls_side_by_side_do_not_mix() -> None:
 @QUICK
 @given(LEGAL)
 def test_legal_parts_stay_legal(parts: list[Part]) -> None:
-    findings = Findings()
-    stage, guard = CustomToolCalls(["look"], findings), Guard(Ids(b"1"), findings)
-    out: list[Part] = []
-    for part in parts:
-        out += guard.feed(stage.feed([part]))
-    out += guard.feed(stage.finish()) + guard.finish()
-    assert violations(out, Assembler()) == []
+    out, _ = run(parts, "look")
     ours = [part for part in parts if isinstance(part, ToolCall)]
     assert [part.id for part in out if isinstance(part, ToolCall)] == [part.id for part in ours]
 

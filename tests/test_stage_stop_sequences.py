@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from tests import staged
 from tests.strategies import LEGAL, QUICK, SOUP, THOROUGH, cuts
 from weft import Context, Decoder, Encoder, Ids
 from weft.assembler import Assembler, Response, TextItem
 from weft.dialects.stages.stop_sequences import StopSequences
 from weft.findings import Findings
 from weft.guard import Guard
-from weft.lifecycle import violations
 from weft.parts import (
     ErrorPart,
     File,
@@ -63,17 +63,8 @@ def text(id: str, *deltas: str) -> list[Part]:
 
 
 def run(parts: list[Part], *stop: str) -> tuple[list[Part], Response]:
-    """The guarded parts of a stream, fed part by part, and their fold."""
     findings = Findings()
-    stage, guard = StopSequences(stop, findings), Guard(Ids(b"1"), findings)
-    out: list[Part] = []
-    for part in parts:
-        out += guard.feed(stage.feed([part]))
-    out += guard.feed(stage.finish())
-    assert stage.finish() == []
-    out += guard.finish()
-    assert violations(out, Assembler()) == []
-    return out, guard.fold.response(tuple(findings.found))
+    return staged.run(StopSequences(stop, findings), findings, parts)
 
 
 def codes(response: Response) -> list[str]:

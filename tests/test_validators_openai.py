@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.captures.check import chat_cases, responses_cases
 from tests.captures.check.cases import Case, broken, found
+from tests.captures.check.generate import CASES
 from tests.captures.check.responses_cases import NONE
 from tests.recordings import FIXTURES
 from tests.strategies import JSON, LEGAL, QUICK
@@ -29,7 +30,6 @@ CHAT, RESPONSES = "openai-chat", "openai-responses"
 WIRES = (CHAT, RESPONSES)
 CAPTURES = Path(__file__).parent / "captures" / "openai_responses"
 
-CASES = {CHAT: chat_cases.CASES, RESPONSES: responses_cases.CASES}
 ROWS = [
     pytest.param(wire, case, id=f"{wire}/{case.rule}") for wire in WIRES for case in CASES[wire]
 ]

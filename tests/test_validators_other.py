@@ -31,7 +31,7 @@ from tests.captures.check.ai_sdk_cases import (
     stream,
 )
 from tests.captures.check.cases import Case, Event, broken, found, frames_of, watched
-from tests.captures.check.generate_rest import CASES
+from tests.captures.check.generate import CASES
 from tests.recordings import FIXTURES
 from tests.strategies import LEGAL, QUICK
 from weft.check.rules import rules_of
@@ -55,7 +55,7 @@ WIRES = {
 SOURCE = Path(__file__).parents[1] / "src" / "weft" / "dialects"
 RECORDED = {"anthropic-messages": "anthropic", "gemini": "google"}
 EVERY_RULE = [(wire, name) for wire in WIRES for name in rules_of(wire)]
-EVERY_CASE = [(name, case) for name, cases in CASES.items() for case in cases]
+EVERY_CASE = [(wire, case) for wire in WIRES for case in CASES[wire]]
 
 
 def named(pair: tuple[str, Case]) -> str:

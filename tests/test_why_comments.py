@@ -18,9 +18,15 @@ CAPTURES = Path(__file__).parent / "captures"
 _COMMENT = re.compile(r"#\s*captures?\b\s*:?\s*(?P<names>.*)")
 _NAMES = re.compile(r"# capture: (?P<names>[a-z0-9-]+(, [a-z0-9-]+)*)")
 
-LEAST = {"ai_sdk": 29, "anthropic_messages": 40, "gemini": 22, "openai_chat": 64}
+LEAST = {
+    "ai_sdk": 32,
+    "anthropic_messages": 44,
+    "gemini": 31,
+    "openai_chat": 65,
+    "openai_responses": 62,
+}
 """How many such comments a dialect has at least."""
-CORE_LEAST = {"calls.py": 25, "sse.py": 5}
+CORE_LEAST = {"calls.py": 28, "guard.py": 13, "sse.py": 11, "dialects/frames.py": 10}
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:

@@ -15,6 +15,12 @@
     │   ├── AlreadyExists       the id exists already (store/base.py)
     │   ├── NotFound            the id does not exist (store/base.py)
     │   ├── UnknownStore        not the URL of a supported database (store/base.py)
+    │   ├── BadArguments        a tool call does not fit its schema (agent/tools.py)
+    │   ├── McpUnavailable      an MCP server cannot be used (agent/mcp_config.py)
+    │   ├── IllegalEvent        cannot follow in this state of a run (agent/state.py)
+    │   ├── UnknownAgent        no agent of that name (agent/runtime.py)
+    │   ├── KeyReused           an idempotency key of another request (agent/runtime.py)
+    │   ├── IllegalFork         a run cannot be forked there (agent/runtime.py)
     │   └── BadRequest          a request body that is not valid
     │       └── Refused         a valid one that the target dialect cannot express
     └── InternalError           our fault; please report it with the capture

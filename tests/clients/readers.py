@@ -6,10 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import anthropic
-import openai
-
-from tests.serving import serving
+from tests.serving import anthropic_client, openai_client, serving
 from weft.assembler import Response
 from weft.captures import decode_all
 from weft.dialects import DialectName
@@ -45,7 +42,7 @@ def _call(id: str | None, name: str | None, arguments: str | None) -> tuple[str,
 
 def openai_chat(url: str) -> Seen:
     with (
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
         client.chat.completions.stream(model="m-1", messages=HELLO) as stream,
     ):
         stream.until_done()
@@ -59,7 +56,7 @@ def openai_chat(url: str) -> Seen:
 
 def openai_responses(url: str) -> Seen:
     with (
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        openai_client(url) as client,
         client.responses.stream(model="m-1", input="hi") as stream,
     ):
         stream.until_done()
@@ -74,7 +71,7 @@ def openai_responses(url: str) -> Seen:
 
 def anthropic_messages(url: str) -> Seen:
     with (
-        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
+        anthropic_client(url) as client,
         client.messages.stream(model="m-1", max_tokens=9, messages=HELLO) as stream,
     ):
         stream.until_done()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from weft.agent.events import FailureCode, RunWaiting
 from weft.agent.lifecycle import ASKED, AWAITED, INTENDED, PARKED, PROPOSED
-from weft.agent.state import Call, RunState, Turn, TurnState
+from weft.agent.state import Call, RunState, RunTurn, TurnState
 from weft.parts import FinishReason
 
 
@@ -137,7 +137,10 @@ def decide(state: RunState, now: float, live: Collection[str] = ()) -> list[Acti
     limits = state.definition.limits
     if state.active_until(now) > limits.active and not live:
         detail = f"the run has been active for more than {limits.active:g} seconds"
-        return _failed(state, FailRun("limit", detail, "active"))
+        # What is parked or intended stays as it is: it is unknown whether it has happened, and the
+        # log must not claim to know.
+        closable = [call for call in state.open_calls if call.state in (PROPOSED, ASKED, AWAITED)]
+        return [*(RefuseCall(call.id) for call in closable), FailRun("limit", detail, "active")]
     if state.open_calls:
         return _next_of_calls(state, now, live)
     return [_next_turn(state)]
@@ -175,7 +178,7 @@ def _next_turn(state: RunState) -> Action:
     return StartTurn(turn.number + 1, 1, turn.number + 1 == limits.turns)
 
 
-def _next_attempt(state: RunState, turn: Turn) -> Action:
+def _next_attempt(state: RunState, turn: RunTurn) -> Action:
     limits = state.definition.limits
     if state.definition.on_interrupt == "fail":
         return FailRun("interrupted", f"turn {turn.number} was interrupted: {turn.why}")
@@ -208,7 +211,11 @@ def _next_of_calls(state: RunState, now: float, live: Collection[str]) -> list[A
         if action is not None:
             actions.append(action)
     if not actions and not running:
-        waiting = _waiting_for(state)
+        ids = {
+            phase: tuple(call.id for call in state.open_calls if call.state is phase)
+            for phase in (ASKED, AWAITED, PARKED)
+        }
+        waiting = RunWaiting(approvals=ids[ASKED], outputs=ids[AWAITED], parked=ids[PARKED])
         if waiting != state.waiting:
             actions.append(WaitOutside(waiting, due(state)))
     return actions
@@ -240,20 +247,3 @@ def _left_behind(state: RunState, call: Call) -> Action:
     if call.attempts >= limits.call_attempts:
         return ParkCall(call.id, f"{LEFT_BEHIND}, for the {call.attempts}th time")
     return DispatchCall(call.id, call.attempts + 1)
-
-
-def _failed(state: RunState, failure: FailRun) -> list[Action]:
-    """The failure, after everything is closed that can be. What is parked or intended stays as it
-    is: it is unknown whether it has happened, and the log must not claim to know."""
-    closable = (PROPOSED, ASKED, AWAITED)
-    return [
-        *(RefuseCall(call.id) for call in state.open_calls if call.state in closable),
-        failure,
-    ]
-
-
-def _waiting_for(state: RunState) -> RunWaiting:
-    def ids(wanted: object) -> tuple[str, ...]:
-        return tuple(call.id for call in state.open_calls if call.state is wanted)
-
-    return RunWaiting(approvals=ids(ASKED), outputs=ids(AWAITED), parked=ids(PARKED))

@@ -51,7 +51,6 @@ from weft.agent.events import (
     CallRefused,
     CallResolved,
     Contents,
-    JudgedCall,
     LimitReached,
     RunFailed,
     RunFinished,
@@ -476,7 +475,9 @@ class RunDriver:
         if len(encode_event(finished)) > EVENT_SIZE:
             why = f"the calls of the turn are larger than {EVENT_SIZE} bytes"
             return (TurnInterrupted(turn.number, turn.attempt, why),)
-        return (finished, *(_refusal(call) for call in calls if call.verdict == "refused"))
+        refused = [call for call in calls if call.verdict == "refused"]
+        reasons = [CallRefused(one.id, one.refusal or "limit", one.text) for one in refused]
+        return (finished, *reasons)
 
     def _needs_approval(self, spec: ToolSpec, arguments: str) -> bool:
         tool = self._tools.get(spec.name)
@@ -530,18 +531,15 @@ class RunDriver:
                 duration = time.monotonic() - begun
                 await self._append(CallFinished(call.id, result, is_error, duration))
             case Ambiguous(why):
-                await self._ambiguous(call, why)
+                # What may be repeated or looked up is left without a receipt: `decide` treats it as
+                # that of a dead process.
+                spec = call.tool
+                if spec is None or (spec.retry == "once" and not spec.has_lookup):
+                    await self._append(CallParked(call.id, why))
             case Changed():
                 # It was not sent. It changed between our look at its definition and the call.
                 text = text_result("Not run: the definition of this tool has changed.")
                 await self._append(CallFinished(call.id, text, is_error=True))
-
-    async def _ambiguous(self, call: Call, why: str) -> None:
-        """Parks a call that nobody may repeat. What may be repeated or looked up is left without a
-        receipt: `decide` treats it as that of a dead process."""
-        spec = call.tool
-        if spec is None or (spec.retry == "once" and not spec.has_lookup):
-            await self._append(CallParked(call.id, why))
 
     async def _look_up(self, call: Call) -> None:
         tool = self._tools.get(call.judged.name)
@@ -619,10 +617,6 @@ def status_after(state: RunState) -> str:
 
 def _new_event(event: AnyRunEvent) -> NewEvent:
     return event.kind, encode_event(event)
-
-
-def _refusal(call: JudgedCall) -> CallRefused:
-    return CallRefused(call.id, call.refusal or "limit", call.text)
 
 
 def cut(contents: Contents, limit: int) -> Contents:

@@ -11,7 +11,7 @@ call into a state that does not exist; `decide` reads the states; the tests walk
 from enum import Enum
 
 
-class CallState(Enum):
+class CallPhase(Enum):
     """Where a call is."""
 
     PROPOSED = "the model asked for it"
@@ -22,7 +22,7 @@ class CallState(Enum):
     CLOSED = "it has its result"
 
 
-class CallStep(Enum):
+class CallTransition(Enum):
     """What an event does to a call."""
 
     REFUSE = "call.refused"
@@ -37,32 +37,32 @@ class CallStep(Enum):
     SUBMIT = "outputs.submitted"
 
 
-PROPOSED, ASKED, AWAITED = CallState.PROPOSED, CallState.ASKED, CallState.AWAITED
-INTENDED, PARKED, CLOSED = CallState.INTENDED, CallState.PARKED, CallState.CLOSED
+PROPOSED, ASKED, AWAITED = CallPhase.PROPOSED, CallPhase.ASKED, CallPhase.AWAITED
+INTENDED, PARKED, CLOSED = CallPhase.INTENDED, CallPhase.PARKED, CallPhase.CLOSED
 
-CALL: dict[CallState, dict[CallStep, CallState]] = {
+CALL: dict[CallPhase, dict[CallTransition, CallPhase]] = {
     PROPOSED: {
-        CallStep.REFUSE: CLOSED,
-        CallStep.ASK: ASKED,
-        CallStep.INTEND: INTENDED,
+        CallTransition.REFUSE: CLOSED,
+        CallTransition.ASK: ASKED,
+        CallTransition.INTEND: INTENDED,
     },
     ASKED: {
-        CallStep.APPROVE: PROPOSED,
-        CallStep.DENY: CLOSED,
-        CallStep.REFUSE: CLOSED,  # the run ends before anybody decides
+        CallTransition.APPROVE: PROPOSED,
+        CallTransition.DENY: CLOSED,
+        CallTransition.REFUSE: CLOSED,  # the run ends before anybody decides
     },
     AWAITED: {
-        CallStep.SUBMIT: CLOSED,
-        CallStep.REFUSE: CLOSED,
+        CallTransition.SUBMIT: CLOSED,
+        CallTransition.REFUSE: CLOSED,
     },
     INTENDED: {
-        CallStep.INTEND: INTENDED,  # again, under the same key, if the tool allows it
-        CallStep.FINISH: CLOSED,
-        CallStep.PARK: PARKED,
+        CallTransition.INTEND: INTENDED,  # again, under the same key, if the tool allows it
+        CallTransition.FINISH: CLOSED,
+        CallTransition.PARK: PARKED,
     },
     PARKED: {
-        CallStep.SETTLE: CLOSED,
-        CallStep.RETRY: PROPOSED,
+        CallTransition.SETTLE: CLOSED,
+        CallTransition.RETRY: PROPOSED,
     },
     CLOSED: {},
 }

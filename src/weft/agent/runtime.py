@@ -81,7 +81,10 @@ class Agent:
         on_ambiguous: Literal["park", "tell-model"] = "park",
     ) -> None:
         """`approval` overrides what the tools say of themselves, by their names."""
-        found = [_agent_tool(one) for one in tools]
+        found: list[AgentTool] = [
+            one if hasattr(one, "spec") else tool_of(one)  # type: ignore[misc]
+            for one in tools
+        ]
         self.tools = {one.spec.name: one for one in found}
         if len(self.tools) < len(found):
             raise ArgumentValueError(f"agent {name}: two of its tools have the same name")
@@ -104,11 +107,6 @@ class Agent:
             on_interrupt,
             on_ambiguous,
         )
-
-
-def _agent_tool(value: object) -> AgentTool:
-    spec = getattr(value, "spec", None)
-    return value if spec is not None else tool_of(value)  # type: ignore[return-value]
 
 
 class Runtime:

@@ -43,7 +43,7 @@ from weft.agent.events import (
     TurnStarted,
     text_result,
 )
-from weft.agent.lifecycle import AWAITED, CALL, CLOSED, PROPOSED, CallState, CallStep
+from weft.agent.lifecycle import AWAITED, CALL, CLOSED, PROPOSED, CallPhase, CallTransition
 from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
 from weft.parts import FinishReason
@@ -63,7 +63,7 @@ class TurnState(Enum):
 
 
 @dataclass(slots=True)
-class Turn:
+class RunTurn:
     """One question to the model: its last attempt."""
 
     number: int
@@ -91,7 +91,7 @@ class Call:
     judged: JudgedCall
     turn: int
     tool: ToolSpec | None
-    state: CallState
+    state: CallPhase
     attempts: int = 0
     approval: ApprovalRequested | None = None
     decision: ApprovalDecided | None = None
@@ -126,7 +126,7 @@ class RunState:
     input: tuple[Raw, ...] = ()
     owner: str = ""
     parent: str | None = None
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[RunTurn] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     messages: list[tuple[int, Raw]] = field(default_factory=list)
     """Messages that came during the run, each with the number of turns that had begun before."""
@@ -155,7 +155,7 @@ class RunState:
     # What others ask
 
     @property
-    def turn(self) -> Turn | None:
+    def turn(self) -> RunTurn | None:
         """The last turn."""
         return self.turns[-1] if self.turns else None
 
@@ -233,7 +233,7 @@ class RunState:
                 f"turn.started {event.turn}, attempt {event.attempt}: "
                 f"expected turn {expected[0]}, attempt {expected[1]}"
             )
-        turn = Turn(event.turn, event.attempt, event.response)
+        turn = RunTurn(event.turn, event.attempt, event.response)
         self.turns[event.turn - 1 :] = [turn]
         self.read = len(self.messages)
 
@@ -265,7 +265,7 @@ class RunState:
         turn = self._open_turn(event)
         turn.state, turn.why = TurnState.INTERRUPTED, event.why
 
-    def _open_turn(self, event: TurnFinished | TurnInterrupted) -> Turn:
+    def _open_turn(self, event: TurnFinished | TurnInterrupted) -> RunTurn:
         turn = self.turn
         if (
             turn is None
@@ -279,7 +279,7 @@ class RunState:
 
     # Calls
 
-    def _step(self, id: str, step: CallStep) -> Call:
+    def _step(self, id: str, step: CallTransition) -> Call:
         """Moves a call on, or raises."""
         call = self.calls.get(id)
         if call is None:
@@ -295,11 +295,11 @@ class RunState:
         return call
 
     def _refused(self, event: CallRefused, at: float) -> None:
-        call = self._step(event.call, CallStep.REFUSE)
+        call = self._step(event.call, CallTransition.REFUSE)
         call.result, call.is_error = text_result(event.text), True
 
     def _asked(self, event: ApprovalRequested, at: float) -> None:
-        self._step(event.call, CallStep.ASK).approval = event
+        self._step(event.call, CallTransition.ASK).approval = event
 
     def _decided(self, event: ApprovalDecided, at: float) -> None:
         call = self.calls.get(event.call)
@@ -310,7 +310,9 @@ class RunState:
                 f"approval.decided for call {event.call!r}: "
                 f"approval {event.approval!r} was not requested for it"
             )
-        call = self._step(event.call, CallStep.APPROVE if event.approved else CallStep.DENY)
+        call = self._step(
+            event.call, CallTransition.APPROVE if event.approved else CallTransition.DENY
+        )
         call.decision = event
         if not event.approved:
             reason = f" Reason: {event.reason}" if event.reason else ""
@@ -325,18 +327,18 @@ class RunState:
                 f"call.intended for call {event.call!r}, attempt {event.attempt}: "
                 f"expected attempt {call.attempts + 1}"
             )
-        call = self._step(event.call, CallStep.INTEND)
+        call = self._step(event.call, CallTransition.INTEND)
         call.attempts, call.intended_at = event.attempt, at
 
     def _finished(self, event: CallFinished, at: float) -> None:
-        call = self._step(event.call, CallStep.FINISH)
+        call = self._step(event.call, CallTransition.FINISH)
         call.result, call.is_error = event.result, event.is_error
 
     def _parked(self, event: CallParked, at: float) -> None:
-        self._step(event.call, CallStep.PARK).why = event.why
+        self._step(event.call, CallTransition.PARK).why = event.why
 
     def _resolved(self, event: CallResolved, at: float) -> None:
-        step = CallStep.RETRY if event.action == "retry" else CallStep.SETTLE
+        step = CallTransition.RETRY if event.action == "retry" else CallTransition.SETTLE
         call = self._step(event.call, step)
         call.resolution = event
         if event.action == "retry":
@@ -357,7 +359,7 @@ class RunState:
                     f"expected {', '.join(map(repr, known)) or 'none'}"
                 )
         for output in event.outputs:
-            call = self._step(output.call, CallStep.SUBMIT)
+            call = self._step(output.call, CallTransition.SUBMIT)
             call.was_submitted = True
             call.result, call.is_error = output.result, output.is_error
 
@@ -386,7 +388,7 @@ class RunState:
         self.end = event
 
 
-_FIRST: dict[str, CallState] = {
+_FIRST: dict[str, CallPhase] = {
     "dispatch": PROPOSED,
     "ask": PROPOSED,
     "refused": PROPOSED,  # its own event follows in the same transaction

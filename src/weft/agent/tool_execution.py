@@ -50,6 +50,8 @@ class Execution(Generic[T]):
     async def run_task(self, timeout: float | None) -> T | Late:
         """Awaits what the function returns. If it is cancelled, the function is cancelled and
         awaited first."""
+        # A task of its own rather than `asyncio.timeout`, which would wait forever for a function
+        # that swallows its cancellation.
         task = asyncio.ensure_future(self._attempt())
         try:
             await asyncio.wait((task,), timeout=timeout)
@@ -91,6 +93,7 @@ class Execution(Generic[T]):
 
     async def run_thread(self, executor: Executor, timeout: float | None) -> T | Late:
         """Calls the function in a thread. If it is cancelled, the thread is left behind."""
+        # With the context variables of the caller, as `asyncio.to_thread` does it.
         job = executor.submit(contextvars.copy_context().run, self._attempt_in_thread)
         waiting = asyncio.wrap_future(job)
         try:
@@ -101,6 +104,7 @@ class Execution(Generic[T]):
             waiting.cancel()
             if not job.done():
                 self._leave_behind(job)
+        # The job may have ended after the wait and before this line: then its result counts.
         if not begun:
             return Late(f"not begun within {timeout:g} s: all threads for tools are busy", False)
         if not job.done():

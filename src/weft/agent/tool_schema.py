@@ -36,6 +36,7 @@ def arguments_struct(
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError as error:  # some functions that are written in C
         raise ArgumentTypeError(f"tool {name}: {error}") from error
+    # Only the first: anywhere else it is a mistake, which msgspec reports as an unknown type.
     context_parameter = None
     if parameters and hints.get(parameters[0].name) is context:
         context_parameter = parameters.pop(0).name
@@ -81,6 +82,7 @@ def json_schema(struct: type[msgspec.Struct]) -> tuple[msgspec.json.Decoder[msgs
     # Model APIs want an object at the top, where msgspec has a reference to one.
     schema = components.pop(reference["$ref"].removeprefix("#/$defs/"))
     del schema["title"]
+    # What is left are the types that the arguments refer to.
     if components:
         schema["$defs"] = components
     return decoder, Raw(msgspec.json.encode(schema))

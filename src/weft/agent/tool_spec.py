@@ -63,6 +63,7 @@ def definition_digest(
 ) -> str:
     """A digest of what a model and an operator rely on; neither the order of keys in the schema nor
     blanks count."""
+    # Written anew with sorted keys: a server may list them in another order after each restart.
     schema = msgspec.json.decode(parameters)
     definition = msgspec.json.encode([name, description, schema, retry], order="deterministic")
     return sha256(definition).hexdigest()
@@ -71,11 +72,11 @@ def definition_digest(
 ToolContent = TextContent | ImageContent | FileContent
 
 
-class ToolOutcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class CallOutcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The base of what comes of a call."""
 
 
-class Finished(ToolOutcome, frozen=True, tag="finished"):
+class Finished(CallOutcome, frozen=True, tag="finished"):
     """An answer for the model."""
 
     content: tuple[ToolContent, ...] = ()
@@ -87,13 +88,13 @@ class Finished(ToolOutcome, frozen=True, tag="finished"):
         return "\n".join(one.text for one in self.content if isinstance(one, TextContent))
 
 
-class Ambiguous(ToolOutcome, frozen=True, tag="ambiguous"):
+class Ambiguous(CallOutcome, frozen=True, tag="ambiguous"):
     """The effect may have happened."""
 
     why: str
 
 
-class Changed(ToolOutcome, frozen=True, tag="changed"):
+class Changed(CallOutcome, frozen=True, tag="changed"):
     """The call was not sent: the definition of the tool is not the one in the snapshot.
 
     Somebody has to approve `new`; a call under a spec with that digest is sent.

@@ -91,6 +91,7 @@ class ToolContext:
         self.executor = executor
         """The threads for functions that are not async."""
         self._report = report
+        # Known when the call begins: a context may be made where no loop runs.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
@@ -112,19 +113,22 @@ class ToolContext:
         """
         if self._report is None or self._ended:
             return
+        # Outside the try: a value that is not JSON is the tool's mistake, and it should know.
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         try:
             await self._report(_without_surrogates(text))
         except Exception:
             logger.exception("the progress of %s could not be written", self.key)
 
-    def progress_sync(self, value: object) -> None:
-        """`progress` for functions that are not async. Returns when it is written."""
+    def progress_sync(self, value: object, *, wait: float = PROGRESS_TIMEOUT) -> None:
+        """`progress` for functions that are not async. Returns when it is written, or after `wait`
+        seconds."""
         if self._loop is None or self._ended:
             return
+        # The thread waits, so that it cannot report faster than reports are written.
         written = asyncio.run_coroutine_threadsafe(self.progress(value), self._loop)
         try:
-            written.result(PROGRESS_TIMEOUT)
+            written.result(wait)
         except TimeoutError:
             written.cancel()
             logger.warning("the progress of %s was not written in time", self.key)
@@ -228,6 +232,7 @@ class PythonTool:
         """Whether somebody must approve the call. A predicate that fails counts as yes."""
         if self._predicate is None:
             return self.spec.approval == "always"
+        # A predicate with a bug must not wave a call through, nor stop the run.
         try:
             return bool(self._predicate(arguments))
         except Exception:
@@ -246,6 +251,7 @@ class PythonTool:
             _raised,
         )
         outcome = await _execute(self._function, execution, context, self.spec.timeout)
+        # Not begun means not executed, and that is an answer.
         if isinstance(outcome, Late):
             return Ambiguous(outcome.why) if outcome.begun else failed(outcome.why)
         return outcome
@@ -267,10 +273,12 @@ class PythonTool:
     def queries(self, arguments: Arguments, context: ToolContext) -> Queries[Finished]:
         """The statements of a transactional tool, for one transaction with its receipt. If it
         raises, the transaction must undo what it wrote: see `Store.transact`."""
+        # Called here, inside the generator: each attempt of the transaction begins anew.
         statements = cast("Queries[object]", self._invoke(arguments, context))
         return _answer((yield from statements))
 
     def _invoke(self, arguments: Arguments, context: ToolContext) -> object:
+        # Not recursive: the function gets the structs and dataclasses of its annotations.
         values = msgspec.structs.asdict(cast(msgspec.Struct, arguments))
         if self._context_parameter is not None:
             values[self._context_parameter] = context
@@ -306,6 +314,7 @@ def _retry_class(
         raise ArgumentValueError(
             f"tool {name}: retry is one of {', '.join(RETRY_CLASSES)}, not {retry!r}"
         )
+    # Read from the code, so that a tool cannot claim a guarantee that it does not have.
     yields = inspect.isgeneratorfunction(function)
     if retry is None:
         return "transactional" if yields else "once"
@@ -356,8 +365,11 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     def declare(function: F) -> F:
         declared = PythonTool(function, **options)
+        # The function itself is returned and only gets an attribute, so that whatever looks at it
+        # (type checkers, `inspect`, other decorators) sees what was written.
         try:
             setattr(function, ATTRIBUTE, declared)
+        # Bound methods and functions written in C have no room for it.
         except AttributeError:
             raise ArgumentTypeError(
                 f"tool {declared.spec.name}: a {type(function).__name__} cannot be decorated; "
@@ -414,6 +426,7 @@ def _answer(value: object) -> Finished:
         return Finished()
     if isinstance(value, str):
         return Finished((TextContent(_without_surrogates(value)),) if value else ())
+    # An empty list is a result like any other, and not the absence of contents.
     contents = value if isinstance(value, list | tuple) and value else (value,)
     if all(isinstance(one, TextContent | ImageContent | FileContent) for one in contents):
         return Finished(tuple(cast("Sequence[ToolContent]", contents)))
@@ -449,4 +462,5 @@ def _looked_up(value: object) -> Finished | NotDone | Unknown:
 
 def _without_surrogates(text: str) -> str:
     """Halves of surrogate pairs cannot be stored or sent."""
+    # Two halves that stand side by side become the character that they are.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

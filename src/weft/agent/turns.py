@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.agent.events import Contents
-from weft.agent.state import Call, RunState, Turn, TurnState
+from weft.agent.state import Call, RunState, RunTurn, TurnState
 from weft.dialects.openai_responses.requests.schema import ERROR_PREFIX
 from weft.request import FileContent, ImageContent, TextContent
 
@@ -80,7 +80,7 @@ def _messages(state: RunState, turn: int) -> list[Raw]:
     return [message for begun, message in state.messages if begun == turn]
 
 
-def _output_items(turn: Turn, items: Sequence[Raw]) -> list[Raw]:
+def _output_items(turn: RunTurn, items: Sequence[Raw]) -> list[Raw]:
     """What the model said, as it goes back to it: without calls that have no name, and with the ids
     under which the run knows its calls."""
     renamed = {call.judged.wire_id: call.id for call in turn.calls if call.judged.wire_id}

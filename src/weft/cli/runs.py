@@ -78,8 +78,7 @@ async def _object(runtime: Runtime, store: Store, id: str) -> JsonObject:
     view = RunView(await runtime.row(id), RunState(id))
     after = 0
     while events := await store.run_events(id, after):
-        for event in events:
-            view.apply(event)
+        view.apply(events)
         after = events[-1].seq
     entry = None if view.answer is None else await store.entry(view.answer)
     body = None if entry is None else entry.body

@@ -18,7 +18,7 @@ from weft.agent.events import (
     TurnFinished,
     decode_event,
 )
-from weft.agent.lifecycle import ASKED, AWAITED, PARKED, CallState
+from weft.agent.lifecycle import ASKED, AWAITED, PARKED, CallPhase
 from weft.agent.state import Call, RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.parts import Usage
@@ -56,23 +56,26 @@ class RunView:
     keys: dict[str, str] = field(default_factory=dict)
     """The keys of the effects, by call."""
 
-    def apply(self, event: RunEvent) -> None:
-        value = decode_event(event.body)
-        self.state.apply(value, event.at)
-        match value:
-            case RunCreated():
-                self.created = value
-            case TurnFinished(usage=Usage() as usage):
-                self.usages.append(usage)
-            case CallIntended(call=call, key=key):
-                self.keys[call] = key
+    def apply(self, events: Iterable[RunEvent]) -> None:
+        """Takes in the next events."""
+        for event in events:
+            value = decode_event(event.body)
+            self.state.apply(value, event.at)
+            match value:
+                case RunCreated():
+                    self.created = value
+                case TurnFinished(usage=Usage() as usage):
+                    self.usages.append(usage)
+                case CallIntended(call=call, key=key):
+                    self.keys[call] = key
 
     @property
     def answer(self) -> str | None:
         """The id of the response that is the result; None if there is none."""
         turn = self.state.turn
-        has_result = isinstance(self.state.end, RunFinished) and turn is not None
-        return turn.response if has_result and turn is not None else None
+        if turn is None or not isinstance(self.state.end, RunFinished):
+            return None
+        return turn.response
 
     def object(self, output: str | None) -> JsonObject:
         """`output`: the text of the answer."""
@@ -128,7 +131,7 @@ def _parked(view: RunView, call: Call) -> JsonObject:
     return {"key": key, "intended_at": int(call.intended_at), "why": call.why}
 
 
-_MORE: dict[CallState, Callable[[RunView, Call], JsonObject]] = {
+_MORE: dict[CallPhase, Callable[[RunView, Call], JsonObject]] = {
     ASKED: _approval,
     AWAITED: lambda view, call: {},
     PARKED: _parked,

@@ -39,6 +39,7 @@ from weft.gateway.run_objects import (
     output_text,
     summary_object,
 )
+from weft.gateway.sessions import ITEM_REFERENCE
 from weft.gateway.store_endpoint import Metadata, validate_metadata
 from weft.gateway.stored_responses import (
     EXPECTED_ERRORS,
@@ -51,19 +52,22 @@ from weft.gateway.stored_responses import (
     not_found,
     send_problem,
     stream_events,
+    word_param,
 )
 from weft.gateway.writers import EventStreamWriter
+from weft.relay import history
 from weft.relay.incoming import RequestFailed, api_of
-from weft.relay.offload import for_body
-from weft.request import ResultContent, Tool
+from weft.relay.offload import SMALL, for_body, offload
+from weft.request import Message, OpaqueContent, ResultContent, Tool
 from weft.sse import Event, frame
-from weft.store.base import NotFound
+from weft.store.base import EVENT_SIZE, NotFound
 from weft.store.records import RunEvent, RunRow
 
 STATUSES = ("running", "waiting", "finished", "failed", "cancelled")
 KINDS = tuple(str(one.__struct_config__.tag) for one in get_args(AnyRunEvent))
 """The kinds of events."""
 
+PARTS = "parts of the types input_text, input_image and input_file"
 LARGEST = 10**9 - 1
 """The largest number of an event that a query can have."""
 
@@ -161,7 +165,12 @@ class _RunsEndpoint(ABC):
         StoreError, RequestAborted."""
 
     async def _body(self, scope: HttpScope, receive: Receive) -> bytes:
-        return await read_body(self._gateway, scope, receive)
+        body = await read_body(self._gateway, scope, receive)
+        # All of it becomes one event.
+        if len(body) > EVENT_SIZE:
+            message = f"the body has {len(body)} bytes; expected at most {EVENT_SIZE}"
+            raise HttpRejection(413, new_error("too-large", message))
+        return body
 
     async def _row(self, scope: HttpScope) -> RunRow:
         id = scope["path_params"]["id"]
@@ -177,8 +186,10 @@ class _RunsEndpoint(ABC):
             raise not_found("Run", id)
         view, after = RunView(row, RunState(id)), 0
         while events := await self._store.run_events(id, after):
-            for event in events:
-                view.apply(event)
+            if sum(len(event.body) for event in events) > SMALL:
+                await offload(view.apply, events)
+            else:
+                view.apply(events)
             after = events[-1].seq
         # Events may have come since: then the row is older than they are.
         if view.state.end is not None and row.ended is None:
@@ -248,14 +259,14 @@ class RunsEndpoint(_RunsEndpoint):
             message = "the server is shutting down"
             raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
         body = await self._body(scope, receive)
-        new = decode_body(_new_run, body)
+        new = await for_body(body, _parse_run, body)
         id = await self._runtime.start(
             new.agent,
-            _input_items(new.input),
+            new.input,
             owner=scope["weft.caller"],
             key=_idempotency_key(scope),
-            limits=_limits(new.limits),
-            metadata=validate_metadata(new.metadata),
+            limits=new.limits,
+            metadata=new.metadata,
             tools=_client_tools(new.tools or ()),
             request=_request_digest(body),
         )
@@ -288,13 +299,13 @@ class RunEvents(_RunsEndpoint):
         for kind in kinds or ():
             if kind not in KINDS:
                 raise BadRequest("kinds", f"{kind[:50]!r}; expected some of {', '.join(KINDS)}")
-        if query.get("stream", [""])[-1] == "true":
+        if word_param(query, "stream", "false", "true") == "true":
             resumed = _last_event_id(scope)
             await self._stream(scope, send, row.id, after if resumed is None else resumed, kinds)
             return None
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         events = await self._store.run_events(row.id, after, limit + 1, kinds)
-        page = [event_object(event) for event in events[:limit]]
+        page = [event_object(event) for event in events[:limit]]  # bodies are copied, not parsed
         return _list(page, "seq", more=len(events) > limit)
 
 
@@ -357,7 +368,7 @@ class ResolveCall(_RunAction):
             wanted.call_id,
             wanted.action,
             by=_actor(scope),
-            result=_contents(wanted.result or "", "result"),
+            result=await for_body(body, _contents, wanted.result or "", "result"),
             is_error=wanted.is_error,
             owner=row.owner,
         )
@@ -370,7 +381,9 @@ class AddRunMessage(_RunAction):
     async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         content = decode_body(_message, body).content
         message = {"type": "message", "role": "user", "content": content}
-        _parse_items([message], "content")
+        [parsed] = await for_body(body, _parse_items, [message], "content")
+        if not parsed.content or any(isinstance(one, OpaqueContent) for one in parsed.content):
+            raise BadRequest("content", f"expected a text, or {PARTS}")
         key = _idempotency_key(scope) or ""
         await self._runtime.add_message(row.id, message, key=key, owner=row.owner)
         return row.id
@@ -468,29 +481,33 @@ def _request_digest(body: bytes) -> str:
     return sha256(_canonical(fields)).hexdigest()
 
 
-def _limits(limits: dict[str, int | float] | None) -> dict[str, int | float]:
-    if limits and "cost" in limits:
+def _parse_run(body: bytes) -> _NewRunBody:
+    """The request for a run, with an input that a turn can have. Raises BadRequest."""
+    new = decode_body(_new_run, body)
+    validate_metadata(new.metadata)
+    if new.limits and "cost" in new.limits:
         raise BadRequest("limits.cost", "cannot be enforced yet: prices are not known")
-    return limits or {}
-
-
-def _input_items(input: str | list[Raw]) -> str | list[Raw]:
-    """The input, if it is one. Raises BadRequest."""
+    input = new.input
     if isinstance(input, str):
         if not input.strip():
             raise BadRequest("input", "empty; expected a text, or items")
-        return input
+        return new
     _parse_items(input, "input")
-    return input
+    for place, item in enumerate(input):
+        # Nothing could resolve it later, in another process and perhaps after a year.
+        if history.read_shape(item).type == ITEM_REFERENCE:
+            raise BadRequest(f"input[{place}]", "an item reference; expected the item itself")
+    return new
 
 
-def _parse_items(items: Sequence[object], field: str) -> None:
-    """Parses items as the input of a request, for the sake of its errors: the first turn would fail
-    with them. Raises BadRequest, with the field's name in this request."""
+def _parse_items(items: Sequence[object], field: str) -> Sequence[Message]:
+    """Parses items as the input of a request, with whose errors the first turn would fail. Raises
+    BadRequest, with the field's name in this request."""
     if not items:
         raise BadRequest(field, "empty; expected a text, or items")
     try:
-        api_of(RESPONSES).request.parse(_json({"model": "any", "input": items}), Context())
+        body = _json({"model": "any", "input": items})
+        return api_of(RESPONSES).request.parse(body, Context()).request.messages
     except BadRequest as error:
         prefix = r"^input(\[0\]\.content)?" if field == "content" else "^input"
         raise BadRequest(re.sub(prefix, field, error.path), error.reason) from None
@@ -516,6 +533,13 @@ def _client_tool(tool: Tool, path: str) -> ToolSpec:
     return ToolSpec(tool.name, about, parameters, digest, kind="client")
 
 
+def _parse_outputs(body: bytes) -> list[CallOutput]:
+    return [
+        CallOutput(one.call_id, _contents(one.output, f"outputs[{place}].output"), one.is_error)
+        for place, one in enumerate(decode_body(_outputs, body).outputs)
+    ]
+
+
 def _contents(output: str | list[Raw], path: str) -> Contents:
     """What a tool returned: a text, or contents as a function_call_output has them. Raises
     BadRequest."""
@@ -528,5 +552,8 @@ def _contents(output: str | list[Raw], path: str) -> Contents:
     except BadRequest as error:
         where = re.sub(r"^input\[1\]\.output", path, error.path)
         raise BadRequest(where, error.reason) from None
-    found = [one for message in messages for one in message.content]
-    return next((one.content for one in found if isinstance(one, ResultContent)), ())
+    [result_content] = messages[-1].content
+    found = result_content.content if isinstance(result_content, ResultContent) else ()
+    if isinstance(output, list) and len(found) != len(output):  # unknown ones are left out
+        raise BadRequest(path, f"expected a text, or {PARTS}")
+    return found

@@ -30,8 +30,9 @@ from weft.dialects.ai_sdk.mapping import (
     parse_usage,
     value_as_text,
 )
-from weft.dialects.ai_sdk.wire import NAME, SdkExtra, copy_unless_null, on_one_line, pack_extra
+from weft.dialects.ai_sdk.wire import NAME, SdkExtra, copy_unless_null, on_one_line
 from weft.dialects.frames import EventDecoder, is_present
+from weft.dialects.raw_json import pack_extra
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,

@@ -25,8 +25,9 @@ from weft.dialects.ai_sdk.mapping import (
     value_as_text,
 )
 from weft.dialects.ai_sdk.quirks import UiQuirks
-from weft.dialects.ai_sdk.wire import NAME, SdkEvent, SdkExtra, on_one_line, parse_or_default
+from weft.dialects.ai_sdk.wire import NAME, SdkEvent, SdkExtra, on_one_line
 from weft.dialects.base import PassthroughHistory
+from weft.dialects.raw_json import decode_or_default
 from weft.findings import Findings
 from weft.partial_json import canonical
 from weft.parts import (
@@ -156,7 +157,7 @@ class UiEncoder:
 
     def _extra(self, extra: Json) -> SdkExtra:
         """The extra of a part of this dialect; an empty one for other dialects."""
-        return parse_or_default(extra, SdkExtra) if self._is_native else SdkExtra()
+        return decode_or_default(extra, SdkExtra) if self._is_native else SdkExtra()
 
     # The message
 

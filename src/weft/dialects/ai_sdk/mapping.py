@@ -9,14 +9,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.wire import (
-    compact_json,
-    copy_unless_null,
-    parse_byte_map,
-    parse_or_default,
-    parse_string,
-)
+from weft.dialects.ai_sdk.wire import compact_json, copy_unless_null, parse_byte_map, parse_string
 from weft.dialects.frames import is_present
+from weft.dialects.raw_json import decode_or_default
 from weft.parts import ErrorPart, FinishReason, Json, Usage
 
 FINISH_REASONS: dict[str, FinishReason] = {
@@ -105,10 +100,10 @@ def parse_error(event: wire.SdkEvent) -> ErrorPart:
     # Chunks have a text, model parts any value.
     if event.error_text is not None:
         return ErrorPart("upstream", event.error_text or "unknown error")
-    error = parse_or_default(event.error, wire.SdkError)
+    error = decode_or_default(event.error, wire.SdkError)
     cause = error
     if is_present(error.error) and not error.message:  # capture: error-inside-an-error
-        cause = parse_or_default(error.error, wire.SdkError)
+        cause = decode_or_default(error.error, wire.SdkError)
     # Vendors have a `code`, a `type` or both; an exception has only the name of its class.
     code = cause.type if cause.code is None else cause.code
     return ErrorPart(
@@ -139,8 +134,8 @@ def parse_timestamp(timestamp: str | None) -> int | None:
 
 def parse_file(event: wire.SdkEvent) -> wire.SdkFile:
     """Returns the file of an event: its content as base64, or its URL, and its media type."""
-    file = parse_or_default(event.file, wire.SdkFile)
-    content = parse_or_default(event.data, wire.SdkFile)
+    file = decode_or_default(event.file, wire.SdkFile)
+    content = decode_or_default(event.data, wire.SdkFile)
     url = event.url or content.url
     # capture: file-as-an-object
     data = parse_string(event.data) or content.data or file.base64 or file.base64_data

@@ -5,15 +5,14 @@ any of them, and its `type` tells which fields count. No field is required of wh
 written leaves out every field that is not set: front ends reject null, and keys they do not know.
 """
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.frames import is_present
+from weft.dialects.raw_json import blank_line_ends, decode_or_default
 from weft.parts import Json
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 NAME: Final = "ai-sdk"
 
@@ -214,7 +213,7 @@ def provider_metadata_of(metadata: Json) -> tuple[str, SdkProviderMetadata] | No
     except (ValueError, RecursionError):
         return None
     for provider, raw in providers.items():  # capture: signature-beside-other-providers
-        found = parse_or_default(raw, SdkProviderMetadata)
+        found = decode_or_default(raw, SdkProviderMetadata)
         if found != SdkProviderMetadata():
             return provider, found
     return None
@@ -237,14 +236,6 @@ def parse_string(raw: Json) -> str | None:
         return None
 
 
-def parse_or_default(raw: Json, shape: type[T]) -> T:
-    """Returns an object of this shape; one without any field set if the value does not fit."""
-    try:
-        return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
-    except (ValueError, RecursionError):
-        return shape()
-
-
 def compact_json(raw: Json) -> str:
     """Returns JSON text without blanks; an empty string for null and for an absent value."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
@@ -261,12 +252,6 @@ def copy_unless_null(raw: Json) -> Json:
 
 
 def on_one_line(raw: Raw) -> Raw:
-    """Returns the same JSON without line ends, which would end the data of an event. They stand
-    only between tokens: inside a string they are escaped."""
-    # Replaced instead of reformatted: the other bytes stay as the upstream wrote them.
-    return Raw(bytes(raw).replace(b"\n", b" ").replace(b"\r", b" "))
-
-
-def pack_extra(extra: SdkExtra) -> Json:
-    """Returns UNSET if no field is set."""
-    return UNSET if extra == SdkExtra() else Raw(_json(extra))
+    """Returns the value without line ends, which would end the data of an event. It need not be
+    JSON: an event that cannot be read is carried as it came."""
+    return Raw(blank_line_ends(bytes(raw)))

@@ -28,8 +28,9 @@ from weft.dialects.anthropic_messages.mapping import (
     parse_usage,
     usage_extra,
 )
-from weft.dialects.anthropic_messages.wire import NAME, copy_present, pack_extra
+from weft.dialects.anthropic_messages.wire import NAME, copy_present
 from weft.dialects.frames import EventDecoder, is_present
+from weft.dialects.raw_json import pack_extra
 from weft.findings import Findings
 from weft.partial_json import is_json
 from weft.parts import ErrorPart, Finish, Json, Part, ResponseMetadata

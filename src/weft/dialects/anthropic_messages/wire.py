@@ -5,16 +5,15 @@ fields are skipped. Content blocks are also kept raw, so that they can be sent b
 `extra` of a part holds the fields of such a shape that have no canonical field.
 """
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
 from weft.dialects.frames import is_present
+from weft.dialects.raw_json import copy_raw
 from weft.parts import FinishReason, Json
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 NAME: Final = "anthropic-messages"
 
@@ -247,27 +246,3 @@ read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 def copy_present(raw: Json) -> Json:
     """Copies a raw value out of its frame; UNSET if it is null or empty."""
     return copy_raw(raw) if isinstance(raw, Raw) and is_present(raw) else UNSET
-
-
-def copy_raw(raw: Raw) -> Raw:
-    """Copies a raw value out of its frame, on one line: a body may be indented."""
-    return Raw(to_one_line(bytes(raw)))
-
-
-def pack_extra(extra: msgspec.Struct) -> Json:
-    """Encodes the `extra` of a part; UNSET if it is empty."""
-    text = msgspec.json.encode(extra)
-    return UNSET if text == b"{}" else Raw(text)
-
-
-def unpack_extra(extra: Json, shape: type[T]) -> T:
-    """Decodes the `extra` of a part; an empty one if it has another shape."""
-    try:
-        return msgspec.json.decode(extra, type=shape) if isinstance(extra, Raw) else shape()
-    except (ValueError, RecursionError):
-        return shape()
-
-
-def to_one_line(text: bytes) -> bytes:
-    """JSON without line breaks, as the data of an event must be."""
-    return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text

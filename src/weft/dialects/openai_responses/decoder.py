@@ -26,6 +26,7 @@ from weft.dialects.openai_responses.mapping import (
     usage_from_wire,
 )
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent
+from weft.dialects.raw_json import decode_or_default
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -147,7 +148,7 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
 
     def _salvage_event(self, data: bytes) -> ResponsesEvent:
         """Recognises a response body first: its keys mean something else than an event's."""
-        header = wire.decode_or_default(Raw(data), wire.ObjectOnly)
+        header = decode_or_default(Raw(data), wire.ObjectOnly)
         if header.object == wire.RESPONSE_OBJECT:
             return ResponsesEvent(object=wire.RESPONSE_OBJECT)
         return super()._salvage_event(data)

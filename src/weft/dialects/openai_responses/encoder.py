@@ -46,6 +46,7 @@ from weft.dialects.openai_responses.extra import ItemExtra, ResponsesFinishExtra
 from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.raw_json import decode_or_default
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
@@ -210,7 +211,7 @@ class ResponsesEncoder:
         # The tier that served the response may differ from the requested one, which the snapshot
         # echoes.
         if self._items.is_native:
-            finish = wire.decode_or_default(part.extra, ResponsesFinishExtra).response
+            finish = decode_or_default(part.extra, ResponsesFinishExtra).response
             response.service_tier = (finish and finish.service_tier) or response.service_tier
         if self._error is not None and self._error.kind == "cancelled":
             self._incomplete("cancelled", "cancelled")
@@ -496,7 +497,7 @@ class ResponsesEncoder:
         )
 
     def _opaque(self, part: Opaque) -> None:
-        id = wire.decode_or_default(part.raw, wire.Identity).id
+        id = decode_or_default(part.raw, wire.Identity).id
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
         # Only audio becomes an event of its own. Otherwise an upstream could end the response with

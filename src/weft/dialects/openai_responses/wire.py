@@ -5,15 +5,14 @@ on the item (`arguments` is a string or an object, and so is `error`) stay raw h
 where the item type is known. The response object that is written is in `encoding/snapshot.py`.
 """
 
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
+from weft.dialects.raw_json import copy_raw
 from weft.parts import Json
-
-ShapeT = TypeVar("ShapeT", bound=msgspec.Struct)
 
 NAME: Final = "openai-responses"
 
@@ -285,15 +284,6 @@ _encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def one_line(raw: Raw) -> Raw:
-    """Returns the value as a copy on one line; in a body it may span several."""
-    text = bytes(raw)
-    # Formatting parses the whole value, so it is done only where needed.
-    if b"\n" in text or b"\r" in text:
-        text = msgspec.json.format(text, indent=-1)
-    return Raw(text)
-
-
 def object_fields(raw: Json) -> dict[str, Raw]:
     """Returns the fields of a raw object; none for anything else."""
     try:
@@ -322,7 +312,7 @@ def present_or(value: Json, default: Raw) -> Raw:
 
 def raw_object(values: dict[str, Raw]) -> Raw:
     """Encodes an object of raw values on one line."""
-    return one_line(to_raw(values))
+    return copy_raw(to_raw(values))
 
 
 def parse_object(text: str | bytes | Raw) -> Fields | None:
@@ -331,11 +321,3 @@ def parse_object(text: str | bytes | Raw) -> Fields | None:
         return {**_decode_fields(text)}
     except (ValueError, RecursionError):
         return None
-
-
-def decode_or_default(raw: Json, shape: type[ShapeT]) -> ShapeT:
-    """Decodes a raw value; an empty shape if it does not fit."""
-    try:
-        return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
-    except (ValueError, RecursionError):
-        return shape()

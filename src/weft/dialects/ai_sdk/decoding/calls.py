@@ -15,11 +15,11 @@ from weft.dialects.ai_sdk.wire import (
     SdkExtra,
     compact_json,
     copy_unless_null,
-    pack_extra,
     parse_string,
     provider_metadata_of,
 )
 from weft.dialects.frames import SurrogateJoiner
+from weft.dialects.raw_json import pack_extra
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import canonical, unwrapped

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.wire import SdkExtra, copy_unless_null, pack_extra, provider_metadata_of
+from weft.dialects.ai_sdk.wire import SdkExtra, copy_unless_null, provider_metadata_of
 from weft.dialects.frames import SurrogateJoiner, is_present
+from weft.dialects.raw_json import pack_extra
 from weft.findings import Findings
 from weft.parts import (
     Json,

@@ -28,15 +28,10 @@ from weft.dialects.anthropic_messages.decoding.state import (
     ThinkingBlockState,
     ToolUseState,
 )
-from weft.dialects.anthropic_messages.wire import (
-    NAME,
-    copy_present,
-    copy_raw,
-    pack_extra,
-    unpack_extra,
-)
+from weft.dialects.anthropic_messages.wire import NAME, copy_present
 from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
 from weft.dialects.frames import Salvage, SurrogateJoiner
+from weft.dialects.raw_json import copy_raw, decode_or_default, pack_extra
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import canonical
@@ -249,7 +244,7 @@ class BlockDecoder:
         # as `web_fetch_tool_error`.
         # capture: executed-tools-that-fail
         failed = bytes(content).startswith(b"{") and (
-            unpack_extra(content, wire.OptionalType).type or ""
+            decode_or_default(content, wire.OptionalType).type or ""
         ).endswith("_error")
         result = ToolResult(
             self._call_ids.get(wire_id, wire_id),

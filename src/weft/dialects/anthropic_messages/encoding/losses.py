@@ -7,8 +7,9 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.wire import NAME, unpack_extra
+from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.envelope import wrap_call_signature, wrap_origin, wrap_reasoning
+from weft.dialects.raw_json import decode_or_default
 from weft.dialects.requests.names import NameSanitizer
 from weft.findings import Findings
 from weft.partial_json import Scan
@@ -52,7 +53,7 @@ class MessagesLossReporter:
         self._findings.once("not-carried", f"{part} {subject}", f"{part}: {why}")
 
     def extra(self, extra: Json, shape: type[T]) -> T:
-        return unpack_extra(extra, shape) if self.same_dialect else shape()
+        return decode_or_default(extra, shape) if self.same_dialect else shape()
 
     def _call_id(self, id: str) -> str:
         """The id in the characters this API allows; ids of this dialect stay as they are."""
@@ -80,7 +81,7 @@ class MessagesLossReporter:
         return envelope, None
 
     def citation(self, part: Source) -> Raw | None:
-        type = unpack_extra(part.raw, wire.OptionalType).type
+        type = decode_or_default(part.raw, wire.OptionalType).type
         if type in wire.CITATIONS and isinstance(part.raw, Raw):
             return part.raw
         # Clients expect the fields of a citation type, such as `encrypted_index`, which sources of
@@ -133,7 +134,7 @@ class MessagesLossReporter:
     def opaque(self, part: Opaque) -> Raw | None:
         if part.origin != NAME:
             self.not_carried(part.type, part.kind, f"{part.kind} belongs to {part.origin}")
-        elif not unpack_extra(part.raw, wire.OptionalType).type:
+        elif not decode_or_default(part.raw, wire.OptionalType).type:
             self.not_carried(part.type, part.kind, "a block without a type")
         else:
             return part.raw

@@ -12,7 +12,7 @@ from weft import large_json
 from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.mapping import merge_usage
-from weft.dialects.anthropic_messages.wire import to_one_line
+from weft.dialects.raw_json import to_one_line
 from weft.partial_json import escape, is_json
 from weft.parts import Json, ReasoningStart
 from weft.sse import Event

@@ -18,6 +18,7 @@ from weft.assembler import Buffer
 from weft.dialects.envelope import unwrap_signature
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoding.partial_args import PartialArgsWriter
+from weft.dialects.raw_json import to_one_line
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import canonical
@@ -315,8 +316,7 @@ def _args_text(args: Json) -> str:
     """The text of whole arguments, on one line: a body may be indented."""
     if not isinstance(args, Raw) or _is_null(args):
         return "{}"
-    text = bytes(args)
-    return (msgspec.json.format(text, indent=-1) if b"\n" in text else text).decode()
+    return to_one_line(bytes(args)).decode()
 
 
 def _response(response: Json) -> Raw:

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from weft import large_json
 from weft.dialects.gemini import wire
+from weft.dialects.raw_json import blank_line_ends
 from weft.sse import Event
 
 WrittenPart = wire.GeminiPart | Raw
@@ -41,9 +42,9 @@ def escape_line_breaks(data: bytes) -> bytes:
     return data
 
 
-def to_one_line(data: bytes) -> bytes:
+def without_line_breaks(data: bytes) -> bytes:
     """Returns JSON of any origin on one line."""
-    return escape_line_breaks(data.replace(b"\n", b" ").replace(b"\r", b" "))
+    return escape_line_breaks(blank_line_ends(data))
 
 
 class FrameWriter:
@@ -69,7 +70,7 @@ class FrameWriter:
 
     def part(self, part: WrittenPart) -> None:
         suffix = self._suffixes[ItemKind.WHOLE]
-        data = b"%b%b%b" % (_FRAME_PREFIX, to_one_line(_json(part)), suffix)
+        data = b"%b%b%b" % (_FRAME_PREFIX, without_line_breaks(_json(part)), suffix)
         self.out.append(Event("", data))
 
     def signature(self, part: wire.GeminiPart) -> None:
@@ -78,10 +79,10 @@ class FrameWriter:
 
     def finish(self, response: wire.GenerateContentResponse) -> None:
         """Writes the last frame. It has one candidate with an empty text."""
-        self.out.append(Event("", to_one_line(large_json.write(response))))
+        self.out.append(Event("", without_line_breaks(large_json.write(response))))
 
     def error(self, error: wire.GeminiError) -> None:
-        self.out.append(Event("", to_one_line(wire.error_body(error))))
+        self.out.append(Event("", without_line_breaks(wire.error_body(error))))
 
 
 # In a body, consecutive deltas are one part, as a client joins them from a stream.
@@ -126,7 +127,7 @@ class GeminiBodyWriter(FrameWriter):
             for part in self._parts:
                 pieces += (*large_json.pieces(part), b",")
             pieces[-1] = rest
-        self.body = b"".join(map(to_one_line, pieces))
+        self.body = b"".join(map(without_line_breaks, pieces))
 
     def error(self, error: wire.GeminiError) -> None:
         self.body = wire.error_body(error)

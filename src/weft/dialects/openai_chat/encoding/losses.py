@@ -13,6 +13,7 @@ from weft.dialects.openai_chat.mapping import (
     render_usage,
 )
 from weft.dialects.openai_chat.wire import ChatReasoningDetail, ChatUsage, extra_content
+from weft.dialects.raw_json import copy_raw
 from weft.findings import Findings
 from weft.parts import (
     File,
@@ -98,7 +99,7 @@ class ChatLossReporter:
     def text_extra(self, part: TextEnd) -> Json:
         """Returns the `extra_content` of a text."""
         if self.same_dialect and isinstance(part.extra, Raw):
-            return _on_one_line(part.extra)
+            return copy_raw(part.extra)
         if part.signature:
             # There are envelopes for reasoning and calls; a text has no field to carry one.
             self.not_carried("text-end", f"its signature goes back to {part.origin} only")
@@ -120,7 +121,7 @@ class ChatLossReporter:
     def call_extra(self, part: ToolCall) -> Json:
         """Returns the `extra_content` of a call at its end, unless its first delta had it."""
         if self.same_dialect and isinstance(part.extra, Raw):
-            return _on_one_line(part.extra)
+            return copy_raw(part.extra)
         # It went out with the first delta.
         if part.id in self._signed:
             return UNSET
@@ -147,7 +148,7 @@ class ChatLossReporter:
         if self.same_dialect and end.origin in self._origins and isinstance(end.extra, Raw):
             # The host's own details; an `extra` of another shape falls through to the envelope.
             try:
-                return _read_details(bytes(_on_one_line(end.extra))).reasoning_details
+                return _read_details(copy_raw(end.extra)).reasoning_details
             except ValueError:
                 pass
         signed = bool(end.signature or end.encrypted or end.redacted)
@@ -197,8 +198,3 @@ class ChatLossReporter:
         # Only Anthropic Messages names the sequence that matched.
         if sequence is not None:
             self.not_carried("finish", "the stop sequence has no field")
-
-
-def _on_one_line(raw: Raw) -> Raw:
-    """Returns the same JSON without line ends, which would end the data of an event."""
-    return Raw(msgspec.json.format(bytes(raw), indent=-1))

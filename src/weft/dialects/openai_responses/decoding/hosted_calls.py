@@ -18,6 +18,7 @@ from weft.dialects.openai_responses.decoding.state import (
 )
 from weft.dialects.openai_responses.extra import item_extra, unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesItem
+from weft.dialects.raw_json import copy_raw
 from weft.partial_json import whole_characters
 from weft.parts import Json
 
@@ -179,7 +180,7 @@ def _tool_search_done(
         wire_item.execution is None and bool(wire_item.call_id)
     )
     arguments = wire.present_or(wire_item.arguments, Raw(b"{}"))
-    params = bytes(wire.one_line(arguments)).decode()
+    params = bytes(copy_raw(arguments)).decode()
     # `arguments` is an object here, unlike those of a function call; text is read as well.
     if params.startswith('"'):
         params = state.text_or_json(arguments, "arguments")

@@ -17,6 +17,7 @@ from weft.dialects.openai_responses.decoding.item import (
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.extra import remaining_fields
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
+from weft.dialects.raw_json import copy_raw
 from weft.parts import Opaque, Source, SourceKind, TextDelta, TextEnd, TextStart
 
 TEXT, REFUSAL = "text", "refusal"
@@ -157,7 +158,7 @@ def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw
     if annotation_index != len(part.annotations):
         detail = f"annotation {annotation_index} of {part.id!r}; expected {len(part.annotations)}"
         state.findings.once("index-disordered", f"{part.id} annotation", detail)
-    part.annotations[annotation_index] = raw = wire.one_line(raw)
+    part.annotations[annotation_index] = raw = copy_raw(raw)
     annotation = state.salvage.item(raw, wire.ResponsesAnnotation)
     kind = SOURCE_KINDS.get(annotation.type or "")
     if kind is None:
@@ -192,9 +193,7 @@ def message_done(
                 {"item_id": wire.to_raw(item.id), "content_index": wire.to_raw(index)}
             )
             extra = wire.raw_object({"content": position})
-            state.out.append(
-                Opaque(NAME, wire_part.type or "unknown", wire.one_line(raw_part), extra)
-            )
+            state.out.append(Opaque(NAME, wire_part.type or "unknown", copy_raw(raw_part), extra))
         else:
             _take_whole_part(state, item, wire_part, index)
     # A message without text is real, for example after an image call. Clients get an empty text.

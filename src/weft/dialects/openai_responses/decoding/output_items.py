@@ -26,6 +26,7 @@ from weft.dialects.openai_responses.decoding import (
 from weft.dialects.openai_responses.decoding.item import AddedItem, DecodedItem, ItemStage
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
+from weft.dialects.raw_json import copy_raw
 from weft.parts import Opaque
 
 
@@ -203,7 +204,7 @@ class OutputItems:
             self._findings.once(
                 "event-unknown", f"item {type}", f"item type {type!r}: passed through"
             )
-            self._state.out.append(Opaque(NAME, type, wire.one_line(raw)))
+            self._state.out.append(Opaque(NAME, type, copy_raw(raw)))
         else:
             handlers.done(self._state, item, wire_item, raw)
         self._end_item_parts(item, whole=True)
@@ -323,7 +324,7 @@ def _opaque_done(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Passes an item through as an opaque part."""
-    state.out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
+    state.out.append(Opaque(NAME, item.type or "", copy_raw(raw)))
 
 
 def _by_part_type(text: EventHandler, raw_reasoning: EventHandler) -> EventHandler:

@@ -29,6 +29,7 @@ from weft.dialects.openai_responses.decoding.item import (
 )
 from weft.dialects.openai_responses.extra import item_extra, remaining_fields, start_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
+from weft.dialects.raw_json import copy_raw
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import canonical, parse, whole_characters
@@ -374,7 +375,7 @@ class DecoderState:
             return value
         # Some hosts send the object that the text stands for.
         self.findings.once("field-coerced", what, f"{what} is not a string")
-        return bytes(wire.one_line(raw)).decode()
+        return bytes(copy_raw(raw)).decode()
 
     def declared_tools(self) -> DeclaredTools | None:
         """Returns what is known about the tools of the model; None if nothing is."""

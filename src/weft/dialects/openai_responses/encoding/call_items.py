@@ -25,6 +25,7 @@ from weft.dialects.openai_responses.encoding.events import (
 )
 from weft.dialects.openai_responses.encoding.items import ClosePolicy, ItemSlot, OutputItem
 from weft.dialects.openai_responses.wire import Fields, parse_object
+from weft.dialects.raw_json import decode_or_default
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
@@ -254,7 +255,7 @@ class CallResultItem(OutputItem):
 
     def write_partial(self, events: EventWriter, result: Raw) -> None:
         """Writes the output since the last preliminary result."""
-        outputs = wire.decode_or_default(result, _CommandOutputs).output
+        outputs = decode_or_default(result, _CommandOutputs).output
         for index, now in enumerate(outputs):
             known = index < len(self.emitted)
             before = self.emitted[index] if known else wire.CommandOutputDelta()
@@ -272,7 +273,7 @@ class CallResultItem(OutputItem):
         """Takes the fields of the result, and finishes each command whose output was written
         before.
         """
-        outputs = wire.decode_or_default(part.result, _RawCommandOutputs).output
+        outputs = decode_or_default(part.result, _RawCommandOutputs).output
         # Commands of which nothing was streamed are only in the item.
         for index, output in enumerate(outputs[: len(self.emitted)]):
             key = b',"command_index":%d,"output":' % index

@@ -14,6 +14,7 @@ from msgspec import Raw
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields, parse_object
+from weft.dialects.raw_json import decode_or_default
 from weft.partial_json import parse
 
 _NO_FIELDS: Fields = {}
@@ -151,7 +152,7 @@ _decode_blocks = msgspec.json.Decoder(list[_TextBlock]).decode
 def _search_action(params: str) -> Fields:
     # Other dialects name only the query; the other actions (open a page, find in it) are of this
     # one.
-    query = wire.decode_or_default(Raw(params.encode()), _SearchParams).query
+    query = decode_or_default(Raw(params.encode()), _SearchParams).query
     return {"action": wire.to_raw({"type": "search", "query": query})}
 
 
@@ -166,13 +167,13 @@ def _search_sources(call_fields: Fields, result: Raw) -> Fields:
 
 
 def _code_fields(params: str) -> Fields:
-    code = wire.decode_or_default(Raw(params.encode()), _CodeParams).code
+    code = decode_or_default(Raw(params.encode()), _CodeParams).code
     # Required here; other dialects have no container, or do not tell its id.
     return {"container_id": _EMPTY_TEXT, "code": wire.to_raw(code)}
 
 
 def _code_outputs(call_fields: Fields, result: Raw) -> Fields:
-    execution = wire.decode_or_default(result, _ExecutionResult)
+    execution = decode_or_default(result, _ExecutionResult)
     # Gemini has one output, Messages has two.
     printed = [text for text in (execution.output, execution.stdout, execution.stderr) if text]
     return {"outputs": wire.to_raw([{"type": "logs", "logs": text} for text in printed])}

@@ -34,6 +34,7 @@ from weft.dialects.openai_responses.encoding.call_kinds import (
 from weft.dialects.openai_responses.encoding.items import OutputWriter
 from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields
+from weft.dialects.raw_json import decode_or_default
 from weft.parts import (
     Part,
     ToolApprovalRequest,
@@ -295,7 +296,7 @@ class CallWriter:
         call = self._calls.get(part.id)
         stored: Fields = {**(self._items.item_extra(part.extra).item or {})}
         # An item of this dialect keeps its type and id; a result of another dialect has neither.
-        identity = wire.decode_or_default(wire.to_raw(stored), wire.Identity)
+        identity = decode_or_default(wire.to_raw(stored), wire.Identity)
         type = identity.type or (call.kind.result_item if call is not None else None)
         fields, events = without_identity(stored), self._items.events
         if type is not None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from weft import large_json
+from weft.dialects.raw_json import to_one_line
 from weft.sse import Event
 
 _json = msgspec.json.Encoder().encode
@@ -70,8 +71,7 @@ class EventWriter:
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
         """Writes an event with the response object, and marks where that is."""
-        if b"\n" in response or b"\r" in response:  # a data line cannot contain newlines
-            response = msgspec.json.format(response, indent=-1)
+        response = to_one_line(response)
         # A snapshot may have been written by the upstream; then there is nothing to mark.
         before = len(self.out)
         self.write(type, NO_ITEM, b'"response":', response, more)

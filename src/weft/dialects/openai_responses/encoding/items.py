@@ -20,6 +20,7 @@ from weft.dialects.openai_responses.encoding.events import (
 )
 from weft.dialects.openai_responses.extra import ItemExtra, without_identity
 from weft.dialects.openai_responses.wire import RAW_TEXT
+from weft.dialects.raw_json import decode_or_default
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
@@ -136,7 +137,7 @@ class OutputWriter:
 
     def item_extra(self, extra: Json) -> ItemExtra:
         """Returns what the decoder of this dialect stored in `extra`."""
-        return wire.decode_or_default(extra, ItemExtra) if self.is_native else ItemExtra()
+        return decode_or_default(extra, ItemExtra) if self.is_native else ItemExtra()
 
     def item_fields(self, extra: Json) -> wire.Fields:
         """Returns the fields of the item in `extra`, without `type` and `id`."""

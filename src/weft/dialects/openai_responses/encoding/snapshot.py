@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.render_tools import render_tool_choice
+from weft.dialects.raw_json import decode_or_default
 from weft.request import OutputFormat, Request, Tool
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def new_response(
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
-    extras = wire.decode_or_default(request.extra, _EchoedExtras)
+    extras = decode_or_default(request.extra, _EchoedExtras)
     conversation = extras.conversation  # by id or as an object
     if isinstance(conversation, str):
         conversation = ResponseConversation(conversation)

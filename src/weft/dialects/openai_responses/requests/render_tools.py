@@ -9,7 +9,8 @@ from msgspec import UNSET, Raw
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
-from weft.dialects.openai_responses.wire import NAME, NULL, decode_or_default, present_or
+from weft.dialects.openai_responses.wire import NAME, NULL, present_or
+from weft.dialects.raw_json import decode_or_default
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.openai_family import OpenAIFamilyOptions

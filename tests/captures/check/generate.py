@@ -1,8 +1,8 @@
-"""Writes the captures of the rules of three wires: for each rule a stream that breaks it, and its
+"""Writes the captures of the rules of every wire: for each rule a stream that breaks it, and its
 twin that breaks none. What else the checker reports of a bad one is written by hand into
 `<rule>.bad.expect`, with the reason.
 
-    python -m tests.captures.check.generate_rest
+    python -m tests.captures.check.generate
 
 A new rule is a row of the wire's `*_cases.py`. The streams are made by hand: they show what a
 rule says, and no more.
@@ -11,13 +11,21 @@ rule says, and no more.
 import sys
 from pathlib import Path
 
-from tests.captures.check import ai_sdk_cases, gemini_cases, messages_cases
+from tests.captures.check import (
+    ai_sdk_cases,
+    chat_cases,
+    gemini_cases,
+    messages_cases,
+    responses_cases,
+)
 from tests.captures.check.cases import Case, broken
 from weft.check.checker import VIOLATIONS, examine
 from weft.check.rules import rule
 
 HERE = Path(__file__).parent
 CASES: dict[str, list[Case]] = {
+    "openai-chat": chat_cases.CASES,
+    "openai-responses": responses_cases.CASES,
     "anthropic-messages": messages_cases.CASES,
     "gemini": gemini_cases.CASES,
     "ai-sdk": ai_sdk_cases.CASES,
