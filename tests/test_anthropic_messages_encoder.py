@@ -391,6 +391,44 @@ def test_calls_that_the_host_executed_are_written_with_their_results() -> None:
     assert found[-2]["delta"]["stop_reason"] == "end_turn"
 
 
+def mcp(id: str, params: str = '{"n":1}', **more: Any) -> ToolCall:
+    return ToolCall(id, "roll", params, kind="mcp_call", provider_executed=True,
+                    server_label="dice", **more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        (b'"4"', "4"),
+        (b'{"type":"call","name":"roll","output":"4","error":null}', "4"),
+        (b'{"output":null,"error":{"code":500}}', '{"code":500}'),
+        (b'{"k":1}', '{"k":1}'),
+        (b"[4]", "[4]"),
+    ],
+)
+def test_an_mcp_call_of_another_dialect_is_written_with_its_result(
+    result: bytes, content: str
+) -> None:
+    start = ToolParamsStart("c", "roll", kind="mcp_call", provider_executed=True)
+    streamed = [start, ToolParamsDelta("c", '{"n":1}'), ToolParamsEnd("c")]
+    early = ToolResult("c", Raw(b"0"), preliminary=True)
+    texts = [TextStart("t"), TextDelta("t", "."), TextEnd("t")]
+    use = {"type": "mcp_tool_use", "id": "c", "name": "roll", "input": {},
+           "server_name": "dice", "json": '{"n":1}'}  # fmt: skip
+    answer = {"type": "mcp_tool_result", "tool_use_id": "c", "content": content, "is_error": False}
+    for parts in ([mcp("c")], [*streamed, mcp("c")]):
+        found = written(*parts, early, *texts, ToolResult("c", Raw(result)))
+        assert blocks(found) == [{"type": "text", "text": "."}, use, answer]
+        assert found[-2]["delta"]["stop_reason"] == "end_turn"
+
+
+def test_an_mcp_call_without_usable_arguments_or_without_a_result_is_left_out() -> None:
+    broken = mcp("a", "{", invalid="bad-arguments")
+    for parts in ([broken, ToolResult("a", Raw(b"1"))], [mcp("b", "7")], [mcp("c")]):
+        assert blocks(written(*parts)) == []
+        assert "tool-call" in lost(*parts)
+
+
 def test_a_block_that_was_passed_on_unparsed_is_written_unchanged() -> None:
     raw = Raw(b'{"type":"compaction","content":null,"encrypted_content":"zzz"}')
     found = write(Opaque(NAME, "compaction", raw))

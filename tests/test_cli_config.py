@@ -166,10 +166,6 @@ def test_the_tools_of_agents_are_imported_and_what_fails_is_reported(tmp_path: P
             "its tools are refund"
         ),
         "weft.toml:9: agents.third: approval for tools it does not have: fly",
-        (
-            "weft.toml:15: agents.fourth.tools: 'mcp:files': "
-            "tools of MCP servers are not available yet"
-        ),
     ]
     (tmp_path / "weft.toml").write_text(AGENTS.partition("[agents.other]")[0])
     code, out, err = run(tmp_path, "check")

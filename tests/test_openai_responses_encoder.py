@@ -308,6 +308,8 @@ def test_a_remote_call_keeps_its_arguments_as_text() -> None:
     (item,) = found[-1]["response"]["output"]
     assert (item["name"], item["server_label"], item["arguments"]) == ("roll", "dice", '{"n":1}')
     assert item["output"] == "4"
+    (begun,) = of_type(found, "response.output_item.added")
+    assert begun["item"]["server_label"] == "dice"  # known, since the call came whole
 
 
 def test_an_item_of_this_dialect_comes_back_as_it_was() -> None:

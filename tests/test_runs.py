@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -297,19 +298,19 @@ def test_the_run_of_another_key_does_not_exist(api: Api, served: Gateway) -> Non
     with bob.http:
         assert good(bob.http.get("/v1/runs"))["data"] == []
         message = f"Run with id '{run['id']}' not found."
-        for one in (
-            lambda: bob.http.get(path),
-            lambda: bob.http.get(f"{path}/events"),
-            lambda: bob.http.get(f"{path}/events?stream=true"),
-            lambda: bob.http.delete(path),
-            lambda: bob.post(f"{path}/approvals", {"approval_id": approval, "approve": True}),
-            lambda: bob.post(f"{path}/outputs", {"outputs": []}),
-            lambda: bob.post(f"{path}/resolve", {"call_id": "a", "action": "retry"}),
-            lambda: bob.post(f"{path}/messages", {"content": "hi"}),
-            lambda: bob.post(f"{path}/cancel", {}),
-            lambda: bob.post(f"{path}/fork", {"after": 1}),
-        ):
-            assert refused(one()) == (404, message)
+        posts: dict[str, Object] = {
+            "approvals": {"approval_id": approval, "approve": True},
+            "outputs": {"outputs": []},
+            "resolve": {"call_id": "a", "action": "retry"},
+            "messages": {"content": "hi"},
+            "cancel": {},
+            "fork": {"after": 1},
+        }
+        for one in (path, f"{path}/events", f"{path}/events?stream=true"):
+            assert refused(bob.http.get(one)) == (404, message)
+        for name, body in posts.items():
+            assert refused(bob.post(f"{path}/{name}", body)) == (404, message)
+        assert refused(bob.http.delete(path)) == (404, message)
         assert bob.http.get("/v1/runs", params={"after": run["id"]}).status_code == 400
     assert api.get(run["id"]) == run
     assert refused(api.http.get("/v1/runs/run_none"))[0] == 404
@@ -863,6 +864,76 @@ def test_several_workers_share_the_runs(tmp_path: Path) -> None:
                 assert refunds(tmp_path, id) == 1
 
 
+# MCP servers
+
+
+MCP = """
+[agents.remote]
+model = "demo/agent"
+tools = ["mcp:test", "run_tools:look"]
+approval = {{ test__look = "always" }}
+[agents.away]
+model = "demo/agent"
+tools = ["mcp:gone"]
+[mcp.test]
+command = {command}
+allow = ["add", "look"]
+[mcp.gone]
+command = ["/no/such/program"]
+connect_timeout = 0.1
+"""
+
+
+def test_an_agent_uses_the_tools_of_an_mcp_server(tmp_path: Path) -> None:
+    server = Path(__file__).with_name("agent_mcp_server.py")
+    command = json.dumps([sys.executable, str(server), "stdio"])
+    settings = SETTINGS + MCP.replace("{command}", command.replace("{", "{{"))
+    with agents_in(tmp_path, empty("sqlite", tmp_path), settings=settings) as running:
+        api = Api(running.url)
+        with api.http:
+            listed = wait_for(
+                lambda: good(api.http.get("/v1/agents")),
+                lambda now: "remote" in [one["id"] for one in now["data"]],
+            )
+            [remote] = [one for one in listed["data"] if one["id"] == "remote"]
+            tools = [(one["name"], one["server"], one["approval"]) for one in remote["tools"]]
+            assert tools == [
+                ("look", None, "never"),
+                ("test__add", "test", "never"),
+                ("test__look", "test", "always"),
+            ]
+            run = api.until(api.start("test__add 3 to 4 and test__look", "remote")["id"], "waiting")
+            [asked] = run["waiting"]["approvals"]
+            assert asked["tool"] == "test__look"
+            good(api.approve(run))
+            ended = api.until(run["id"], "finished")
+            assert f"{run['id']}/{asked['call_id']}" in ended["output"], (
+                "the key reached the server"
+            )
+            status, message = refused(api.post("/v1/runs", {"agent": "away", "input": "hi"}))
+            assert status == 503
+            assert message.startswith("agent away is not available at the moment: MCP server gone:")
+
+
+def test_a_run_waits_for_a_gateway_that_has_its_agent(tmp_path: Path) -> None:
+    store = empty("sqlite", tmp_path)
+    with agents_in(tmp_path, store) as running:
+        api = Api(running.url)
+        with api.http:
+            run = api.until(api.start("refund A-17")["id"], "waiting")
+    without = SETTINGS.replace("[agents.helper]", "[agents.another]")
+    with agents_in(tmp_path, store, settings=without) as running:
+        api = Api(running.url)
+        with api.http:
+            good(api.approve(run))
+            api.until(api.start("hello", "plain")["id"], "finished")
+            assert api.kinds(run["id"])[-1] == "approval.decided", "nobody has worked on it"
+    with agents_in(tmp_path, store) as running:
+        api = Api(running.url)
+        with api.http:
+            assert "A-17 was paid back" in api.until(run["id"], "finished")["output"]
+
+
 # Without settings
 
 
@@ -879,6 +950,7 @@ def shell(command: str, **environ: str) -> str:
     return done.stdout
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the lines use curl")
 @pytest.mark.parametrize("page", ["README.md", "docs/agents.md"])
 def test_the_lines_of_the_readme_start_a_run_and_approve_its_call(
     page: str, tmp_path: Path

@@ -99,6 +99,8 @@ Code = Literal[
     "stop-cut",
     "think-closer-dropped",
     "think-tags",
+    # runs of agents
+    "turn-interrupted",
     # encoders
     "not-carried",
     # the collector itself

@@ -31,6 +31,9 @@ RUNS = "run"
 POLL = 0.25
 """Seconds between two looks for runs that are due, where nothing but the store tells of them."""
 
+SWEPT = 1000
+"""Runs that one such look finds: more than a few may belong to agents that are not here."""
+
 QUEUE = "weft.agent.pgqueuer_dispatch"
 """Imported only where it is used: PgQueuer takes a good part of a second."""
 
@@ -101,7 +104,7 @@ class LocalDispatcher:
             await asyncio.wait(running.values())
 
     async def _due(self) -> list[str]:
-        return await self._store.due_runs()
+        return await self._store.due_runs(SWEPT)
 
     async def close(self) -> None:
         """Nothing is open."""

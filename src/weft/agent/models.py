@@ -7,6 +7,7 @@ receipt of the turn.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from weft.agent.driver import TurnQuestion
 from weft.codec import fresh_context
@@ -25,7 +26,7 @@ from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.store.base import StoreError
 
-RESPONSES = "openai-responses"
+RESPONSES: Final = "openai-responses"
 
 
 class RelayModels:

@@ -187,13 +187,13 @@ class Runtime:
         limits: Mapping[str, object] | None = None,
         parent: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        tools: Sequence[ToolSpec] = (),
+        client_tools: Sequence[ToolSpec] = (),
         request: str = "",
     ) -> str:
-        """Starts a run; returns its id. `input` is a text, or items of the Responses API. `tools`
-        are further ones, which the client runs. The same `key` of the same owner gives the same
-        run, if the digests `request` of both are equal. Raises UnknownAgent, KeyReused,
-        ClientError, StoreError."""
+        """Starts a run; returns its id. `input` is a text, or items of the Responses API.
+        `client_tools` join those of the agent; the client runs them. The same `key` of the same
+        owner gives the same run, if the digests `request` of both are equal. Raises UnknownAgent,
+        KeyReused, ClientError, StoreError."""
         found = self.agents.get(agent)
         if found is None:
             known = ", ".join(self.agents) or "none"
@@ -202,13 +202,13 @@ class Runtime:
         if limits:
             lowered = definition.limits.lowered(limits)
             definition = msgspec.structs.replace(definition, limits=lowered)
-        if tools:
+        if client_tools:
             taken = {tool.name for tool in definition.tools}
-            for one in tools:
+            for one in client_tools:
                 if one.name in taken:
                     raise ClientError(f"tools: {one.name!r} is the name of two tools")
                 taken.add(one.name)
-            all_tools = (*definition.tools, *tools)
+            all_tools = (*definition.tools, *client_tools)
             definition = msgspec.structs.replace(definition, tools=all_tools)
         created = RunCreated(
             definition, _items(input), owner, parent, dict(metadata or {}), request
@@ -455,11 +455,16 @@ class Runtime:
 
     async def advance(self, id: str) -> float | None:
         """Works on a run until it ends or waits. Returns the seconds after which somebody must look
-        at it again: another process works on it, or an approval expires. None: nobody need."""
+        at it again: another process works on it or has its agent, or an approval expires. None:
+        nobody need."""
         row = await self._store.run(id)
         # One that has ended under somebody's lease must be claimed all the same, to end the lease.
         if row is None or (row.ended is not None and not row.until):
             return None
+        # Without its tools the run would go on, and every call be refused: another process may have
+        # them, or this one soon.
+        if row.ended is None and row.agent not in self.agents:
+            return self._shop.lease
         sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":

@@ -55,6 +55,9 @@ TERMINATED = 143
 ENTRY_POLL = 0.05
 """Seconds between two looks for a response that is about to begin."""
 
+CONNECTING = 60.0
+"""Seconds to wait for the tools of an agent."""
+
 WIDTH = 300
 """Characters of arguments and results that are shown."""
 
@@ -123,11 +126,24 @@ async def _run(
         assert service is not None  # the settings have a store
         runtime, after = service.runtime, 0
         if resume is None:
-            id = await runtime.start(agent or "", prompt)
+            name = agent or ""
+            await _available(service, name)
+            id = await runtime.start(name, prompt)
         else:
             id, after = resume, (await runtime.row(resume)).seq
         terminal = Terminal(service, id, approve, as_json)
         return await terminal.show(after)
+
+
+async def _available(service: AgentService, agent: str) -> None:
+    """Waits for the MCP servers of an agent."""
+    try:
+        async with asyncio.timeout(CONNECTING):
+            while agent in service.unavailable:
+                await asyncio.sleep(ENTRY_POLL)
+    except TimeoutError:
+        reason = service.unavailable.get(agent, "")
+        raise click.ClickException(f"agent {agent} is not available: {reason}") from None
 
 
 class Terminal:

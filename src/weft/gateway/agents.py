@@ -2,18 +2,27 @@
 
 Each process of the gateway has one runtime. Which of them works on a run is decided by the lease of
 the run, so any number of processes and gateways can share a database.
+
+An agent with tools of MCP servers is there once they have listed their tools. Until then its runs
+are left to others, or wait: a run must not go on without its tools.
 """
 
+import asyncio
+import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from weft.agent.dispatch import OwnRunsDispatcher, dispatcher_from_url
+from weft.agent.mcp import McpClient
+from weft.agent.mcp_config import McpServerConfig, McpUnavailable
 from weft.agent.models import RelayModels
 from weft.agent.runtime import Agent, Runtime
-from weft.agent.tools import PythonTool, load_tool
-from weft.errors import ArgumentTypeError, ArgumentValueError
-from weft.gateway.settings import Settings, SettingsError
+from weft.agent.tools import AgentTool, PythonTool, load_tool
+from weft.errors import ArgumentValueError
+from weft.gateway.settings import AgentSettings, McpSettings, Settings, SettingsError
 from weft.gateway.settings.agents import MCP
 from weft.gateway.settings.problems import Problem
 from weft.relay.incoming import RequestLimits
@@ -22,51 +31,68 @@ from weft.relay.request_record import Observer
 from weft.relay.routing import Routing
 from weft.scrub import Scrubber
 
+RETRY = 1.0
+"""Seconds between two questions to MCP servers for their tools."""
 
-def load_agents(settings: Settings) -> list[Agent]:
+log = logging.getLogger("weft.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAgent:
+    """An agent whose Python tools are imported."""
+
+    name: str
+    settings: AgentSettings
+    tools: tuple[PythonTool, ...]
+    servers: tuple[str, ...]
+    """The MCP servers of its other tools."""
+
+    def agent(self, tools: Sequence[AgentTool] = ()) -> Agent:
+        """The agent with the tools of its MCP servers. Raises ArgumentValueError."""
+        settings = self.settings
+        return Agent(
+            self.name,
+            settings.model,
+            settings.instructions,
+            [*self.tools, *tools],
+            limits=settings.limits,
+            approval=settings.approval,
+            on_interrupt=settings.on_interrupt,
+            on_ambiguous=settings.on_ambiguous,
+        )
+
+
+def load_agents(settings: Settings) -> list[LoadedAgent]:
     """Imports the tools of all agents. Raises SettingsError with everything that fails."""
     # At the end: a file beside the settings must not replace an installed module.
     folder = str((settings.path.parent if settings.path is not None else Path()).resolve())
     if folder not in sys.path:
         sys.path.append(folder)
-    agents: list[Agent] = []
+    agents: list[LoadedAgent] = []
     problems: list[Problem] = []
     for name, agent in settings.agents.items():
         key = ("agents", name)
+        servers = tuple(one.removeprefix(MCP) for one in agent.tools if one.startswith(MCP))
+        if servers and find_spec("mcp") is None:
+            missing = "MCP servers need the package mcp: pip install 'weft[mcp]'"
+            problems.append(settings.problem((*key, "tools"), missing))
         tools: list[PythonTool] = []
-        before = len(problems)
-        for reference in agent.tools:
+        for reference in (one for one in agent.tools if not one.startswith(MCP)):
             try:
-                tools.append(_tool(reference))
+                tools.append(load_tool(reference))
             except ArgumentValueError as error:
                 problems.append(settings.problem((*key, "tools"), str(error)))
-        if len(problems) > before:
-            continue  # its approvals may be for the tool that is missing
-        try:
-            agents.append(
-                Agent(
-                    name,
-                    agent.model,
-                    agent.instructions,
-                    tools,
-                    limits=agent.limits,
-                    approval=agent.approval,
-                    on_interrupt=agent.on_interrupt,
-                    on_ambiguous=agent.on_ambiguous,
-                )
-            )
-        except (ArgumentValueError, ArgumentTypeError) as error:
-            problems.append(settings.problem(key, str(error).removeprefix(f"agent {name}: ")))
+        loaded = LoadedAgent(name, agent, tuple(tools), servers)
+        agents.append(loaded)
+        # Otherwise its approvals may be for a tool that is missing, or not known yet.
+        if len(tools) == len(agent.tools):
+            try:
+                loaded.agent()
+            except ArgumentValueError as error:
+                problems.append(settings.problem(key, str(error).removeprefix(f"agent {name}: ")))
     if problems:
         raise SettingsError(problems)
     return agents
-
-
-def _tool(reference: str) -> PythonTool:
-    """The one place where a tool of the settings becomes one of an agent."""
-    if reference.startswith(MCP):
-        raise ArgumentValueError(f"{reference!r}: tools of MCP servers are not available yet")
-    return load_tool(reference)
 
 
 class AgentService:
@@ -85,14 +111,14 @@ class AgentService:
         """Imports the tools. With `own_runs`, works on no run that this process has not started or
         written to. Raises SettingsError, and MissingQueue."""
         models = RelayModels(routing, persistence, limits, scrub, observers)
-        agents, workers = load_agents(settings), settings.workers
+        loaded, workers = load_agents(settings), settings.workers
         self.store = persistence.store
         self.persistence = persistence
         self.dispatcher = dispatcher_from_url(
             self.store,
             settings.store.url,
             # Without agents nothing is worked on here, and no queue need be set up.
-            kind=workers.dispatcher if agents else "local",
+            kind=workers.dispatcher if loaded else "local",
             lease=workers.lease,
             concurrency=workers.concurrency,
         )
@@ -100,23 +126,75 @@ class AgentService:
             self.dispatcher = OwnRunsDispatcher(self.store, self.dispatcher)
         self.runtime = Runtime(
             self.store,
-            agents,
+            [one.agent() for one in loaded if not one.servers],
             models,
             lease=workers.lease,
             concurrency=workers.concurrency,
             dispatcher=self.dispatcher,
         )
+        self.unavailable = {one.name: "not started" for one in loaded if one.servers}
+        """Why an agent is not there yet, by its name."""
+        self._waiting = [one for one in loaded if one.servers]
+        used = {name for one in loaded for name in one.servers}
+        self._clients = {
+            name: McpClient(_mcp_config(name, server))
+            for name, server in settings.mcp.items()
+            if name in used
+        }
+        self._connecting: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         await self.dispatcher.open()
-        # A gateway without agents has no tools: it must not take a run from one that has them.
-        if self.runtime.agents:
+        for client in self._clients.values():
+            await client.__aenter__()
+        self._connecting = [asyncio.create_task(self._connect(one)) for one in self._waiting]
+        # A gateway without agents need not look for runs.
+        if self.runtime.agents or self._waiting:
             await self.runtime.__aenter__()
+
+    async def _connect(self, loaded: LoadedAgent) -> None:
+        """Asks the MCP servers of an agent for their tools, until all have answered."""
+        reason = ""
+        while True:
+            try:
+                some = [await self._clients[name].tools() for name in loaded.servers]
+                agent = loaded.agent([tool for tools in some for tool in tools])
+            # ArgumentValueError: an approval for a tool that no server has.
+            except (McpUnavailable, ArgumentValueError) as error:
+                if str(error) != reason:
+                    log.warning("agent %s is not available: %s", loaded.name, error)
+                reason = self.unavailable[loaded.name] = str(error)
+                await asyncio.sleep(RETRY)
+            else:
+                self.runtime.agents[loaded.name] = agent
+                del self.unavailable[loaded.name]
+                return
 
     def drain(self) -> None:
         """Ends the streams of events: a run may go on for days."""
         self.runtime.drain()
 
     async def close(self) -> None:
+        for task in self._connecting:
+            task.cancel()
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+        # First: running calls of MCP tools may end.
         await self.runtime.close()
         await self.dispatcher.close()
+        for client in self._clients.values():
+            await client.__aexit__()
+
+
+def _mcp_config(name: str, server: McpSettings) -> McpServerConfig:
+    return McpServerConfig(
+        name=name,
+        command=server.command,
+        url=server.url,
+        env={name: value.reveal() for name, value in server.env.items()},
+        headers={name: value.reveal() for name, value in server.headers.items()},
+        allow=server.allow,
+        trust_hints=server.trust_hints,
+        timeout=server.timeout,
+        connect_timeout=server.connect_timeout,
+    )

@@ -143,6 +143,7 @@ class _RunsEndpoint(ABC):
 
     def __init__(self, gateway: GatewayContext, agents: AgentService) -> None:
         self._gateway = gateway
+        self._agents = agents
         self._store = agents.store
         self._runtime: Runtime = agents.runtime
 
@@ -260,6 +261,10 @@ class RunsEndpoint(_RunsEndpoint):
             raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
         body = await self._body(scope, receive)
         new = await for_body(body, _parse_run, body)
+        why = self._agents.unavailable.get(new.agent)
+        if why is not None:
+            message = f"agent {new.agent} is not available at the moment: {why}"
+            raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
         id = await self._runtime.start(
             new.agent,
             new.input,
@@ -267,7 +272,7 @@ class RunsEndpoint(_RunsEndpoint):
             key=_idempotency_key(scope),
             limits=new.limits,
             metadata=new.metadata,
-            tools=_client_tools(new.tools or ()),
+            client_tools=_client_tools(new.tools or ()),
             request=_request_digest(body),
         )
         if not new.stream:

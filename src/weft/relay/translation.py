@@ -83,7 +83,8 @@ class UpstreamRequest:
         path = endpoint(config.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
         headers = {"accept": accept, **forwarded_headers(incoming, config)}
-        return OutgoingRequest(path, self.translated.body if body is None else body, headers)
+        body = self.translated.body if body is None else body
+        return OutgoingRequest(path, body, headers, incoming.caller)
 
 
 def forwarded_headers(incoming: IncomingRequest, config: UpstreamConfig) -> dict[str, str]:

@@ -5,9 +5,10 @@ transaction that finds all of them copied starts the WAL over (sqlite.org/wal.ht
 the commit that makes the WAL too long also copies it, and everybody waits: 32 MB took 100 ms where
 the commits took 10.
 
-Here a thread with a connection of its own copies while the writer goes on ("passive"). If the
-writer never pauses, the WAL grows, until a commit copies the rest after all (`wal_autocheckpoint`).
-A checkpoint that fails is no error: the pages stay in the WAL, and the next one copies them.
+Here a thread with a connection of its own copies while the writer goes on ("passive"). A writer
+that never pauses would never let it copy the last page, so from time to time the writer copies the
+rest itself, right after the thread: that is little then. A checkpoint that fails is no error: the
+pages stay in the WAL, and the next one copies them.
 """
 
 import sqlite3
@@ -19,8 +20,11 @@ INTERVAL = 16 * 1024 * 1024
 """Bytes that are written between two checkpoints: pages that change often are copied once."""
 
 PASSES = 2
-"""The second one copies what was written during the first. That is little, so it often ends before
-the next commit, and the WAL starts over."""
+"""Of the thread: the second copies what was written during the first. That is little, so it often
+ends before the next commit, and the WAL starts over by itself."""
+
+WAL_LENGTH = 128 * 1024 * 1024
+"""Bytes after which the writer copies the rest itself."""
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
@@ -33,14 +37,24 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, "weft-store-checkpoint")
         self._running: Future[None] | None = None
         self._written = 0
-        """Bytes since the last checkpoint began."""
+        """Bytes since the thread began its last checkpoint."""
+        self._length = 0
+        """Bytes since the writer's own."""
 
-    def committed(self, size: int) -> None:
-        """Counts what a commit has written, and starts a checkpoint when one is due."""
+    def committed(self, writer: sqlite3.Connection, size: int) -> None:
+        """Counts what a commit has written, and does what is due."""
         self._written += size
-        if self._written >= INTERVAL and (self._running is None or self._running.done()):
-            self._written = 0
-            self._running = self._thread.submit(self._checkpoint)
+        self._length += size
+        if self._running is None:
+            if self._written >= INTERVAL:
+                self._written = 0
+                self._running = self._thread.submit(self._checkpoint)
+        elif self._running.done():
+            self._running = None
+            if self._length >= WAL_LENGTH:
+                self._length = 0
+                with suppress(sqlite3.Error):
+                    writer.execute(CHECKPOINT)
 
     def close(self) -> None:
         """Returns when no checkpoint is running."""

@@ -40,6 +40,10 @@ T = TypeVar("T")
 PIECE = 1024 * 1024
 """Bytes of a field that one statement writes, at most."""
 
+OWN_QUEUE = 64 * 1024
+"""Bytes of a response that may be queued without waiting, however long the queue is: a short
+response does not wait because others are long."""
+
 TRANSIENT = frozenset({"busy", "lost"})
 """Errors after which a retry makes sense."""
 
@@ -131,11 +135,11 @@ class SqlStore:
         self._writer.append(id, block)
 
     async def wait_for_room(self, id: str) -> None:
-        if self._writer.waiting > TRANSACTION_SIZE:
+        if self._writer.waiting > TRANSACTION_SIZE and self._writer.queued(id) > OWN_QUEUE:
             await self._writer.submit(operations.nothing, after=id)
 
     async def flush(self, id: str) -> None:
-        if self._writer.has_queued(id):
+        if self._writer.queued(id):
             await self._writer.submit(operations.nothing, after=id)
         if self._writer.dropped(id):
             raise StoreError("a block was dropped: the response is not ours", "fenced")

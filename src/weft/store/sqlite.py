@@ -195,7 +195,7 @@ class Sqlite:
                 self._synchronous = level
             with transaction(connection, "BEGIN IMMEDIATE"):
                 missing = _write_batch(connection, batch, server)
-        self._checkpoints.committed(batch.size + PAGES * len(batch.operations))
+        self._checkpoints.committed(connection, batch.size + PAGES * len(batch.operations))
         return missing
 
     @contextmanager

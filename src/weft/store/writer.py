@@ -39,6 +39,9 @@ TRANSACTION_SIZE = 2 * 1024 * 1024
 SPARE = 1024 * 1024
 """Bytes in one transaction beyond that, for operations that overtake larger ones."""
 
+LARGE_BLOCK = 32 * 1024
+"""Bytes of a block that does not show how many responses are running."""
+
 DECAY = 2 / 3
 """The factor, per second, by which the count of recently written logs shrinks."""
 
@@ -190,9 +193,9 @@ class Queue:
     def __bool__(self) -> bool:
         return bool(self._blocks or self._operations)
 
-    def __contains__(self, id: str) -> bool:
-        """Whether blocks of this response are queued."""
-        return id in self._blocks
+    def size_of(self, id: str) -> int:
+        """The size of the queued blocks of a response."""
+        return self._sizes.get(id, 0)
 
     def add_block(self, id: str, block: Block) -> None:
         self._blocks.setdefault(id, deque()).append(block)
@@ -348,9 +351,10 @@ class Writer:
             return StoreError("the store is not open", "closed")
         return StoreError(f"the write queue is full ({self.waiting} bytes)", "full")
 
-    def has_queued(self, id: str) -> bool:
-        """Whether blocks of this response are queued."""
-        return id in self._queue or any(id == one for one, _ in self._batch.blocks)
+    def queued(self, id: str) -> int:
+        """The size of the blocks of a response that are not committed."""
+        carried = (_block_size(block) for one, block in self._batch.blocks if one == id)
+        return self._queue.size_of(id) + sum(carried)
 
     def dropped(self, id: str) -> bool:
         """Whether blocks of this response were dropped."""
@@ -443,7 +447,9 @@ class Writer:
         batch, self._batch = self._batch, Batch()
         now = self._loop.time()
         self._recent_logs *= DECAY ** (now - self._last_commit)
-        self._recent_logs += len({id for id, _ in batch.blocks})
+        # Not those of large responses: they are written as fast as they come, few or many.
+        some = {id for id, block in batch.blocks if len(block.data) < LARGE_BLOCK}
+        self._recent_logs += len(some)
         self._last_commit = now
         self.waiting -= batch.size
         self.commits += bool(batch)

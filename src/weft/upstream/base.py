@@ -113,6 +113,8 @@ class OutgoingRequest:
     path: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    caller: str = ""
+    """The name of the client's API key, for an upstream in this process. It is not sent."""
 
 
 class Unreachable(UpstreamError):

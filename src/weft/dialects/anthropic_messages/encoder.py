@@ -24,6 +24,7 @@ from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.encoding.losses import (
     MessagesLossReporter,
+    comes_with_result,
     is_truncated,
     why_unusable,
 )
@@ -103,6 +104,8 @@ class MessagesEncoder:
         self._thinking: dict[str, ThinkingBlockWriter] = {}
         self._tool_uses: dict[str, ToolUseBlockWriter | None] = {}
         """The calls that were announced; None for one that no block can carry."""
+        self._unanswered: dict[str, ToolCall] = {}
+        """The calls that are written together with their results."""
         self._client_called = False
         """Whether a call for the client was written."""
         self._usage: Usage | None = None
@@ -148,6 +151,8 @@ class MessagesEncoder:
         self._writer.message_start(message)
 
     def _on_finish(self, part: Finish) -> None:
+        for call in self._unanswered.values():
+            self._losses.not_carried(call.type, call.id, "its result is not in this response")
         self._resolve_unusable_calls(part)
         usage = merged(self._usage, part.usage)
         if self._state is _EncoderState.FAILED:
@@ -309,6 +314,9 @@ class MessagesEncoder:
     # Calls
 
     def _params_start(self, part: ToolParamsStart) -> None:
+        if comes_with_result(part):
+            self._tool_uses[part.id] = None
+            return
         block = self._tool_use(part)
         if block is not None:
             # Before the call, not inside it: one block is open at a time.
@@ -338,7 +346,14 @@ class MessagesEncoder:
             # The API refuses a tool_use block without a name when the client sends it back.
             self._losses.not_carried(part.type, part.id, "it has no name")
             return
-        announced = part.id in self._tool_uses
+        if not comes_with_result(part):
+            self._write_call(part, announced=part.id in self._tool_uses)
+        elif (unusable := why_unusable(part)) is None:
+            self._unanswered[part.id] = part
+        else:
+            self._losses.not_carried(part.type, part.id, unusable)
+
+    def _write_call(self, part: ToolCall, *, announced: bool) -> None:
         block = self._tool_uses[part.id] if announced else self._tool_use(part)
         if block is None:
             return
@@ -359,6 +374,8 @@ class MessagesEncoder:
             self._announce(block)
 
     def _tool_result(self, part: ToolResult) -> None:
+        if part.id in self._unanswered and not part.preliminary:
+            self._write_call(self._unanswered.pop(part.id), announced=False)
         self._whole_block(self._losses.tool_result(part))
 
     def _opaque(self, part: Opaque) -> None:

@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
@@ -27,8 +27,26 @@ from weft.parts import (
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_EXECUTED_KINDS = frozenset({"server_tool_use", "mcp_tool_use"})
+_json = msgspec.json.Encoder().encode
+
+FOREIGN_MCP = "mcp_call"
+"""An MCP call of the Responses API, or of an agent."""
+
+_EXECUTED_KINDS = {
+    "server_tool_use": "server_tool_use",
+    "mcp_tool_use": "mcp_tool_use",
+    FOREIGN_MCP: "mcp_tool_use",
+}
+"""The kinds of calls that the host executes, and the types of their blocks."""
+
 _EMPTY_INPUT = Raw(b"{}")
+
+
+class _McpOutcome(msgspec.Struct):
+    """What is read of the result of an MCP call of the Responses API."""
+
+    output: Json = UNSET
+    error: Json = UNSET
 
 
 class MessagesLossReporter:
@@ -45,6 +63,8 @@ class MessagesLossReporter:
         self._origins = (NAME, context.origin or NAME)
         self._result_types: dict[str, str] = {}
         """The type of the result block of each call that the host executes."""
+        self._foreign_mcp: set[str] = set()
+        """The calls whose results are in the shape of the Responses API."""
         self._call_ids = NameSanitizer(wire.ID_LETTERS, wire.ID_LIMIT)
         self.signed_calls: set[str] = set()
         """The calls whose signature was written."""
@@ -92,25 +112,29 @@ class MessagesLossReporter:
 
     def tool_use(self, part: ToolParamsStart | ToolCall) -> wire.ContentBlock | None:
         """The block of a call, without its input."""
-        if part.provider_executed:
+        type = _EXECUTED_KINDS.get(part.kind) if part.provider_executed else "tool_use"
+        is_mcp = type == "mcp_tool_use"
+        if type is None:
             # Never as tool_use: the client would be asked to run what the host has run already.
-            if part.kind not in _EXECUTED_KINDS:
-                why = f"{NAME} has no {part.kind} that the host executes"
-                self.not_carried("tool-call", part.id, why)
-                return None
-            result = "mcp" if part.kind == "mcp_tool_use" else part.name
+            why = f"{NAME} has no {part.kind} that the host executes"
+            self.not_carried("tool-call", part.id, why)
+            return None
+        if part.provider_executed:
+            result = "mcp" if is_mcp else part.name
             if result.startswith("tool_search_tool"):  # tool_search_tool_regex, …_bm25
                 result = "tool_search"
             # The API names the result block after the tool: web_search → web_search_tool_result.
             self._result_types[part.id] = f"{result}_tool_result"
+            if part.kind == FOREIGN_MCP:
+                self._foreign_mcp.add(part.id)
         extra = self.extra(part.extra, wire.ContentBlock)
         label = part.server_label if isinstance(part, ToolCall) else None
         return wire.ContentBlock(
-            part.kind if part.provider_executed else "tool_use",
+            type,
             id=self._call_id(part.id),
             name=part.name,
             input=_EMPTY_INPUT,  # required, although deltas follow
-            server_name=(extra.server_name or label or "") if part.kind == "mcp_tool_use" else None,
+            server_name=(extra.server_name or label or "") if is_mcp else None,
             caller=extra.caller,
             toolset_name=extra.toolset_name or None,
         )
@@ -125,7 +149,7 @@ class MessagesLossReporter:
         return wire.ContentBlock(
             type,
             tool_use_id=self._call_id(part.id),
-            content=part.result,
+            content=_mcp_content(part.result) if part.id in self._foreign_mcp else part.result,
             # Results of server tools say it by the type of their content.
             is_error=part.is_error if type == "mcp_tool_result" else None,
             caller=extra.caller,
@@ -166,6 +190,21 @@ class MessagesLossReporter:
         if usage is not None:
             self.not_carried("usage", "", "nothing is written after an error")
         self.usage(usage)
+
+
+def _mcp_content(result: Raw) -> Raw:
+    """The output of an MCP call as text, which is what the block holds here as well."""
+    outcome = decode_or_default(result, _McpOutcome)
+    told = [one for one in (outcome.error, outcome.output) if isinstance(one, Raw)]
+    # An object without either is what the tool returned, as is any other value.
+    content = next((one for one in told if bytes(one) != b"null"), result)
+    return content if bytes(content).startswith(b'"') else Raw(_json(bytes(content).decode()))
+
+
+def comes_with_result(part: ToolParamsStart | ToolCall) -> bool:
+    """Whether a call of another dialect is written only together with its result: the API refuses
+    a message in which one of them is missing. The start does not name the server, either."""
+    return part.provider_executed and part.kind == FOREIGN_MCP
 
 
 def why_unusable(call: ToolCall) -> str | None:

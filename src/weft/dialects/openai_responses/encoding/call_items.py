@@ -63,7 +63,8 @@ class CallItem(OutputItem):
         """The call id that is written. A hosted call that has the id of its item has none."""
         self.name = part.name
         self.kind = kind
-        self.fields = {**kind.placeholders, **known_fields}
+        labels = self._labels(part) if isinstance(part, ToolCall) else {}  # it comes whole
+        self.fields = {**kind.placeholders, **labels, **known_fields}
         self.invalid = False
         # Params of a function are the streamed text themselves. Code and diffs are a string inside
         # them, which is extracted as it comes.
@@ -173,6 +174,14 @@ class CallItem(OutputItem):
         if text is not None and parse_object(part.params) is None:  # cut inside the streamed text
             params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
+        self.fields = (
+            _without_kept(params_fields, item_fields, self.kind.streamed)
+            | self._labels(part)
+            | item_fields
+        )
+
+    def _labels(self, part: ToolCall) -> Fields:
+        """Returns the fields that only the complete call has."""
         labels: dict[str, object] = {
             "namespace": part.namespace,
             # Required in an MCP call, so it is never left out.
@@ -182,11 +191,7 @@ class CallItem(OutputItem):
         labels = {key: labels[key] for key in self.kind.labels}
         if part.caller is not None:
             labels["caller"] = {"type": "program", "caller_id": part.caller}
-        self.fields = (
-            _without_kept(params_fields, item_fields, self.kind.streamed)
-            | {key: wire.to_raw(value) for key, value in labels.items() if value is not None}
-            | item_fields
-        )
+        return {key: wire.to_raw(value) for key, value in labels.items() if value is not None}
 
     def take_result(
         self, events: EventWriter, part: ToolResult, item_fields: Fields, *, is_native: bool

@@ -1,0 +1,570 @@
+"""Agents as models: through the relay, in every dialect, with a real store and a real upstream."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent_processes import LEASE, KillingStore, Places, effects, tools_in
+from tests.agent_upstream import (
+    AgentUpstream,
+    Chunks,
+    Script,
+    agent_upstream,
+    by_turn,
+    call,
+    calls,
+    text,
+)
+from tests.stores import Kind, empty
+from weft.agent.driver import TurnQuestion
+from weft.agent.models import RelayModels
+from weft.agent.runtime import Agent, Runtime
+from weft.agent.tools import ToolContext, tool
+from weft.agent.upstream import RunUpstream
+from weft.assembler import Response
+from weft.captures import decode_all
+from weft.dialect_names import DialectName
+from weft.gateway.sessions import RetentionPolicy, Sessions
+from weft.parts import ToolApprovalRequest, ToolCall, ToolResult
+from weft.relay.incoming import (
+    IncomingRequest,
+    RequestBody,
+    RequestFailed,
+    RequestLimits,
+    StorePolicy,
+)
+from weft.relay.persistence import FinishResponse, Persistence
+from weft.relay.routing import Routing
+from weft.relay.run import Run
+from weft.scrub import Scrubber
+from weft.sse import write
+from weft.upstream.base import OutgoingRequest, RetryPolicy, Unreachable, UpstreamConfig
+from weft.upstream.http import HttpUpstream
+
+DIALECTS: tuple[DialectName, ...] = (
+    "openai-responses",
+    "anthropic-messages",
+    "openai-chat",
+    "gemini",
+)
+BODIES: dict[str, dict[str, Any]] = {
+    "openai-responses": {"model": "helper", "input": "Go."},
+    "anthropic-messages": {
+        "model": "helper",
+        "max_tokens": 99,
+        "messages": [{"role": "user", "content": "Go."}],
+    },
+    "openai-chat": {"model": "helper", "messages": [{"role": "user", "content": "Go."}]},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "Go."}]}]},
+}
+
+
+@dataclass
+class AgentWorld:
+    """A relay whose only model is an agent."""
+
+    runtime: Runtime
+    store: KillingStore
+    upstream: AgentUpstream
+    folder: Path
+    persistence: Persistence
+    routing: Routing
+
+    def run(
+        self, dialect: str, body: dict[str, Any], *, stream: bool = True, caller: str = "me"
+    ) -> Run:
+        raw = json.dumps({"stream": True, **body} if dialect != "gemini" else body).encode()
+        incoming = IncomingRequest(
+            RequestBody(dialect, raw),
+            "helper",
+            stream,
+            id="req",
+            caller=caller,
+            store=StorePolicy(raw),
+        )
+        writer = self.persistence.writer(incoming)
+        targets = self.routing.targets("helper")
+        return Run(incoming, targets, RequestLimits(), Scrubber([]), (), writer)
+
+    async def respond(
+        self, dialect: DialectName, body: dict[str, Any], caller: str = "me"
+    ) -> Response:
+        """What a client of the dialect reads."""
+        run = self.run(dialect, body, caller=caller)
+        try:
+            stream = await run.open()
+            raw = b""
+            while events := await stream.next():
+                raw += b"".join(write(event.name, event.data) for event in events)
+        finally:
+            await run.close()
+        [decoded] = decode_all(raw, dialect)
+        return decoded.response
+
+
+AgentScene = Callable[[AgentWorld], Awaitable[None]]
+
+
+@asynccontextmanager
+async def agent_world(
+    url: str, model: AgentUpstream, folder: Path, agent: Agent | None, tools_visible: bool
+) -> AsyncIterator[AgentWorld]:
+    places = Places()
+    store = KillingStore(url, places)
+    config = UpstreamConfig("m", "openai-chat", model.url, retry=RetryPolicy(attempts=1))
+    upstream = HttpUpstream(config)
+    persistence = Persistence(store)
+    sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+    await sessions.start(())
+    models = RelayModels(Routing({"m": upstream}, {}), persistence, RequestLimits(), Scrubber([]))
+    agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
+    try:
+        async with Runtime(store, [agent], models, lease=LEASE) as runtime:
+            agents = RunUpstream(runtime, persistence, tools_visible=lambda name: tools_visible)
+            routing = Routing({"agents": agents}, {"helper": ("agents/helper",)})
+            yield AgentWorld(runtime, store, model, folder, persistence, routing)
+            await agents.close()
+    finally:
+        await sessions.close()
+        await upstream.close()
+
+
+def play(
+    kind: Kind,
+    folder: Path,
+    script: Script,
+    scene: AgentScene,
+    *,
+    agent: Agent | None = None,
+    tools_visible: bool = True,
+) -> None:
+    url = empty(kind, folder)
+
+    async def main(upstream: AgentUpstream) -> None:
+        async with agent_world(url, upstream, folder, agent, tools_visible) as world:
+            await scene(world)
+
+    with agent_upstream(script) as upstream:
+        asyncio.run(main(upstream))
+
+
+LOOK = calls(call(0, "a", "look", {"at": "it"}))
+KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_client_of_any_dialect_gets_the_stream_of_a_run(
+    dialect: DialectName, tmp_path: Path
+) -> None:
+    async def scene(world: AgentWorld) -> None:
+        response = await world.respond(dialect, BODIES[dialect])
+        assert (response.text, response.finish_reason) == ("All is fine.", "stop")
+        seen = [(one.name, one.server_label, one.provider_executed) for one in response.tool_calls]
+        shows_calls = dialect in ("openai-responses", "anthropic-messages")
+        assert seen == ([("look", "helper", True)] if shows_calls else [])
+        results = [one for one in response.items if isinstance(one, ToolResult)]
+        assert [b"it is fine" in bytes(one.result) for one in results] == [True] * len(seen)
+        assert len(effects(world.folder)) == 1
+        [row] = (await world.store.runs("me")).runs
+        assert (row.status, row.owner) == ("finished", "me")
+
+    play("sqlite", tmp_path, by_turn(LOOK, text("All is fine.")), scene)
+
+
+def test_a_body_is_the_whole_run_and_hidden_tools_are_hidden(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        run = world.run("openai-responses", {"model": "helper", "input": "Go."}, stream=False)
+        status, body = await (await run.open()).read_body()
+        await run.close()
+        found = json.loads(body)
+        assert (status, found["status"]) == (200, "completed")
+        assert [one["type"] for one in found["output"]] == ["message"]
+        assert len(effects(world.folder)) == 1
+
+    play("sqlite", tmp_path, by_turn(LOOK, text("Fine.")), scene, tools_visible=False)
+
+
+# What the client answers
+
+TOOL_SCHEMA = {"type": "object", "properties": {"q": {"type": "integer"}}}
+
+
+def with_tools(dialect: str) -> dict[str, Any]:
+    """A request that brings a tool of the client."""
+    function = {"name": "mine", "description": "Mine.", "parameters": TOOL_SCHEMA}
+    tools: dict[str, Any] = {
+        "openai-responses": [{"type": "function", **function}],
+        "openai-chat": [{"type": "function", "function": function}],
+        "anthropic-messages": [{"name": "mine", "input_schema": TOOL_SCHEMA}],
+        "gemini": [{"functionDeclarations": [function]}],
+    }
+    return {**BODIES[dialect], "tools": tools[dialect]}
+
+
+def answered(dialect: str, made: ToolCall, output: str) -> dict[str, Any]:
+    """The next request of a client that sends everything: its call, and the output of it."""
+    body = with_tools(dialect)
+    id, arguments = made.id, json.loads(made.params)
+    match dialect:
+        case "openai-responses":
+            item = {"type": "function_call", "call_id": id, "name": "mine", "arguments": "{}"}
+            result = {"type": "function_call_output", "call_id": id, "output": output}
+            asked = {"type": "message", "role": "user", "content": "Go."}
+            return body | {"input": [asked, item, result]}
+        case "openai-chat":
+            function = {"name": "mine", "arguments": made.params}
+            calls = [{"id": id, "type": "function", "function": function}]
+            turns = [{"role": "assistant", "content": None, "tool_calls": calls},
+                     {"role": "tool", "tool_call_id": id, "content": output}]  # fmt: skip
+            return body | {"messages": [*body["messages"], *turns]}
+        case "anthropic-messages":
+            use = {"type": "tool_use", "id": id, "name": "mine", "input": arguments}
+            block = {"type": "tool_result", "tool_use_id": id, "content": output}
+            turns = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [block]}]
+            return body | {"messages": [*body["messages"], *turns]}
+        case _:
+            part = {"functionCall": {"id": id, "name": "mine", "args": arguments}}
+            answer = {"id": id, "name": "mine", "response": {"output": output}}
+            turns = [{"role": "model", "parts": [part]},
+                     {"role": "user", "parts": [{"functionResponse": answer}]}]  # fmt: skip
+            return body | {"contents": [*body["contents"], *turns]}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_output_of_a_clients_tool_continues_the_same_run(
+    dialect: DialectName, tmp_path: Path
+) -> None:
+    script = by_turn(calls(call(0, "c", "mine", {"q": 1}), call(1, "d", "look", {"at": "x"})),
+                     text("Thanks."))  # fmt: skip
+
+    async def scene(world: AgentWorld) -> None:
+        first = await world.respond(dialect, with_tools(dialect))
+        [made] = [one for one in first.tool_calls if not one.provider_executed]
+        assert (made.name, json.loads(made.params)) == ("mine", {"q": 1})
+        assert first.finish_reason == "tool-calls"
+        body = answered(dialect, made, "42")
+        for _ in range(2):  # the same answer once more gives the same stretch
+            second = await world.respond(dialect, body)
+            assert (second.text, second.finish_reason) == ("Thanks.", "stop")
+        [row] = (await world.store.runs("me")).runs
+        assert row.status == "finished"
+        results = [one for one in world.upstream.requests[-1]["messages"] if one["role"] == "tool"]
+        assert [one["content"] for one in results] == ["42", "x is fine"]
+        assert len(world.upstream.requests) == 2
+        with pytest.raises(RequestFailed) as failed:
+            await world.respond(dialect, body, caller="somebody else")
+        assert failed.value.error.status == 404
+        with pytest.raises(RequestFailed) as failed:
+            await world.respond(dialect, answered(dialect, made, "another"))
+        assert failed.value.error.status == 409
+
+    play("sqlite", tmp_path, script, scene)
+
+
+@KINDS
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_approval_of_the_responses_api_continues_the_run(
+    approved: bool, kind: Kind, tmp_path: Path
+) -> None:
+    made = calls(call(0, "a", "fire", {"who": "Al"}), call(1, "b", "fire", {"who": "Bo"}))
+
+    async def scene(world: AgentWorld) -> None:
+        first = await world.respond("openai-responses", BODIES["openai-responses"])
+        asked = [one.approval_id for one in first.items if isinstance(one, ToolApprovalRequest)]
+        assert (len(asked), first.finish_reason) == (2, "tool-calls")
+        answers = [
+            {"type": "mcp_approval_response", "approval_request_id": id, "approve": approved}
+            for id in asked
+        ]
+        second = await world.respond("openai-responses", {"model": "helper", "input": answers})
+        assert (second.text, second.finish_reason) == ("OK", "stop")
+        assert len(effects(world.folder)) == (2 if approved else 0)
+        named = [one.approval_request_id for one in second.tool_calls]
+        assert sorted(map(str, named)) == (sorted(asked) if approved else [])
+
+    play(kind, tmp_path, by_turn(made, text("OK")), scene)
+
+
+def test_what_the_user_says_beside_an_answer_is_heard(tmp_path: Path) -> None:
+    script = by_turn(calls(call(0, "c", "mine", {"q": 1})), text("Thanks."))
+
+    async def scene(world: AgentWorld) -> None:
+        first = await world.respond("openai-responses", with_tools("openai-responses"))
+        body = answered("openai-responses", first.tool_calls[0], "42")
+        body["input"].append({"role": "user", "content": "And be quick."})
+        for _ in range(2):
+            assert (await world.respond("openai-responses", body)).text == "Thanks."
+        roles = [one["role"] for one in world.upstream.requests[-1]["messages"]]
+        assert roles == ["system", "user", "assistant", "tool", "user"]
+        assert len(world.upstream.requests) == 2
+
+    play("sqlite", tmp_path, script, scene)
+
+
+def test_the_next_run_knows_what_the_one_before_has_done(tmp_path: Path) -> None:
+    """A client that sends everything back gets a new run, whose model reads its own calls."""
+
+    async def scene(world: AgentWorld) -> None:
+        run = world.run("openai-responses", BODIES["openai-responses"], stream=False)
+        _, body = await (await run.open()).read_body()
+        await run.close()
+        output = json.loads(body)["output"]
+        assert [one["type"] for one in output] == ["mcp_call", "message"]
+        stale = [
+            {"type": "mcp_approval_request", "id": "x", "name": "n", "server_label": "helper",
+             "arguments": "{}"},
+            {"type": "mcp_approval_response", "approval_request_id": "x", "approve": True},
+            {"type": "message", "role": "user", "content": "Again."},
+        ]  # fmt: skip
+        asked = {"type": "message", "role": "user", "content": "Go."}
+        again = {"model": "helper", "input": [asked, *output, *stale], "instructions": "Be brief."}
+        assert (await world.respond("openai-responses", again)).text == "Fine."
+        messages = world.upstream.requests[-1]["messages"]
+        said = [(one["role"], one.get("content")) for one in messages if one["role"] != "system"]
+        assert ("tool", "it is fine") in said
+        assert said[-1] == ("user", "Again.")
+        assert "Be brief." in json.dumps(messages)
+        assert len((await world.store.runs("me")).runs) == 2
+
+    play("sqlite", tmp_path, by_turn(LOOK, text("Fine.")), scene)
+
+
+def test_answers_that_fit_no_run_are_refused(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        first = await world.respond("openai-responses", with_tools("openai-responses"))
+        [made] = first.tool_calls
+        run = made.id.rpartition("_")[0]
+        unknown = f"run_{'0' * 32}_1"
+        for ids, status in (
+            ([f"{run}_7"], 404),
+            ([unknown], 404),
+            ([made.id, unknown], 400),
+        ):
+            outputs = [{"type": "function_call_output", "call_id": id, "output": "1"} for id in ids]
+            with pytest.raises(RequestFailed) as failed:
+                await world.respond("openai-responses", {"model": "helper", "input": outputs})
+            assert failed.value.error.status == status
+        approval = {"type": "mcp_approval_response", "approval_request_id": made.id,
+                    "approve": True}  # fmt: skip
+        with pytest.raises(RequestFailed) as failed:
+            await world.respond("openai-responses", {"model": "helper", "input": [approval]})
+        assert failed.value.error.status == 400
+
+    play("sqlite", tmp_path, by_turn(calls(call(0, "c", "mine", {"q": 1}))), scene)
+
+
+def test_an_attempt_that_fails_is_made_again_in_the_same_response(tmp_path: Path) -> None:
+    answers: list[Chunks | int] = [500, text("Here.")]
+
+    async def scene(world: AgentWorld) -> None:
+        response = await world.respond("openai-responses", BODIES["openai-responses"])
+        assert (response.text, response.finish_reason) == ("Here.", "stop")
+        [row] = (await world.store.runs("me")).runs
+        interrupted = await world.store.run_events(row.id, kinds=["turn.interrupted"])
+        assert len(interrupted) == 1
+
+    play("sqlite", tmp_path, lambda messages: answers.pop(0), scene)
+
+
+def test_a_run_that_fails_is_an_error(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        with pytest.raises(RequestFailed, match="failed 2 times"):
+            await world.respond("openai-responses", BODIES["openai-responses"])
+        assert len((await world.store.runs("me")).runs) == 1, "a second attempt is a second run"
+
+    play("sqlite", tmp_path, by_turn(500), scene)
+
+
+def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        upstream = world.routing.upstreams["agents"]
+        response = await upstream.send(OutgoingRequest("/responses", b'{"model":"x","input":"."}'))
+        assert response.status == 404
+        assert b"no agent 'x'" in await response.read()
+        assert await response.read() == b""
+
+    play("sqlite", tmp_path, by_turn(text("")), scene)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "a tool 'look'"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom is not supported"),
+        ({"tool_choice": "required"}, "tool_choice: an agent chooses"),
+        ({"tool_choice": {"type": "function", "name": "look"}}, "tool_choice: an agent chooses"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+            "text.format: json-schema is not supported",
+        ),
+    ],
+)
+def test_what_an_agent_cannot_do_is_refused(
+    more: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    async def scene(world: AgentWorld) -> None:
+        with pytest.raises(RequestFailed) as failed:
+            await world.respond("openai-responses", {**BODIES["openai-responses"], **more})
+        assert failed.value.error.status == 400
+        assert message in failed.value.error.message
+        assert (await world.store.runs("me")).runs == []
+
+    play("sqlite", tmp_path, by_turn(text("")), scene)
+
+
+def test_tools_that_the_client_forbids_are_not_offered(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        body = {**with_tools("openai-responses"), "tool_choice": "none", "metadata": {"k": "v"}}
+        assert (await world.respond("openai-responses", body)).text == "Fine."
+        offered = [one["function"]["name"] for one in world.upstream.requests[0]["tools"]]
+        assert "look" in offered
+        assert "mine" not in offered
+        [row] = (await world.store.runs("me")).runs
+        [created] = await world.store.run_events(row.id, kinds=["run.created"])
+        assert b'"metadata":{"k":"v"}' in bytes(created.body)
+
+    play("sqlite", tmp_path, by_turn(text("Fine.")), scene)
+
+
+# While it runs
+
+
+def waiting_agent(going: asyncio.Event) -> Agent:
+    """Its tool waits until somebody lets it go on."""
+
+    @tool(retry="pure")
+    async def wait(context: ToolContext) -> str:
+        """Waits."""
+        await going.wait()
+        return "waited"
+
+    return Agent("helper", "m/m", "Help.", [wait])
+
+
+TALKING: list[dict[str, object]] = [
+    {"delta": {"role": "assistant", "content": "I wait."}},
+    *calls(call(0, "a", "wait", {})),
+]
+
+
+def test_what_the_model_says_is_there_before_its_tools_have_run(tmp_path: Path) -> None:
+    going = asyncio.Event()
+
+    async def scene(world: AgentWorld) -> None:
+        run = world.run("openai-responses", BODIES["openai-responses"])
+        stream = await run.open()
+        raw = b""
+        while b"mcp_call.in_progress" not in raw:
+            raw += b"".join(event.data for event in await stream.next())
+        assert b"I wait." in raw
+        going.set()
+        while events := await stream.next():
+            raw += b"".join(event.data for event in events)
+        await run.close()
+        assert b'"output":"waited"' in raw
+        id = stream.log_id
+        assert id is not None
+        entry = await world.store.entry(id)
+        assert entry is not None
+        assert entry.status == "completed"
+
+    play("sqlite", tmp_path, by_turn(TALKING, text("Done.")), scene, agent=waiting_agent(going))
+
+
+def test_a_client_that_goes_away_cancels_the_run(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        run = world.run("openai-responses", BODIES["openai-responses"])
+        stream = await run.open()
+        await stream.next()
+        await run.close()
+        [row] = (await world.store.runs("me")).runs
+        async for event in world.runtime.events(row.id):
+            last = event.kind
+        assert last == "run.cancelled"
+
+    agent = waiting_agent(asyncio.Event())
+    play("sqlite", tmp_path, by_turn(TALKING, text("Done.")), scene, agent=agent)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_read_of_a_response_that_is_aborted_says_so(stops: bool, tmp_path: Path) -> None:
+    """A process that stops leaves its runs to others."""
+    going = asyncio.Event()
+
+    async def scene(world: AgentWorld) -> None:
+        upstream = world.routing.upstreams["agents"]
+        assert isinstance(upstream, RunUpstream)
+        body = b'{"model":"helper","input":"Go."}'
+        response = await upstream.send(OutgoingRequest("/responses", body, caller="me"))
+        raw = b""
+        while b"mcp_call.in_progress" not in raw:
+            raw += await response.read()
+        reading = asyncio.create_task(response.read())
+        await asyncio.sleep(0)
+        if stops:
+            upstream.stop()
+        response.abort()
+        response.abort()
+        with pytest.raises(Unreachable):
+            await reading
+        assert await response.read() == b""
+        await upstream.close()
+        [row] = (await world.store.runs("me")).runs
+        assert row.status == ("running" if stops else "cancelled")
+        going.set()
+
+    agent = waiting_agent(going)
+    play("sqlite", tmp_path, by_turn(TALKING, text("Done.")), scene, agent=agent)
+
+
+def test_a_cancelled_run_ends_its_response(tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        run = world.run("openai-responses", BODIES["openai-responses"])
+        stream = await run.open()
+        [row] = (await world.store.runs("me")).runs
+        await world.runtime.cancel(row.id, by="me")
+        while await stream.next():
+            pass
+        await run.close()
+        assert stream.response.error is not None
+        assert stream.response.error.kind == "cancelled"
+
+    agent = waiting_agent(asyncio.Event())
+    play("sqlite", tmp_path, by_turn(TALKING, text("Done.")), scene, agent=agent)
+
+
+@KINDS
+def test_the_run_may_be_worked_on_by_another_process(kind: Kind, tmp_path: Path) -> None:
+    """Here by another runtime, with a store and logs of its own."""
+    url = empty(kind, tmp_path)
+
+    async def main(model: AgentUpstream) -> None:
+        async with agent_world(url, model, tmp_path, None, True) as worker:
+            store = KillingStore(url, Places())
+            persistence = Persistence(store)
+            sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+            await sessions.start(())
+            # Not entered: it starts runs, and works on none.
+            runtime = Runtime(store, worker.runtime.agents.values(), NoModels())
+            agents = RunUpstream(runtime, persistence)
+            routing = Routing({"agents": agents}, {"helper": ("agents/helper",)})
+            world = AgentWorld(runtime, store, model, tmp_path, persistence, routing)
+            response = await world.respond("openai-chat", BODIES["openai-chat"])
+            assert (response.text, response.finish_reason) == ("All is fine.", "stop")
+            await agents.close()
+            await runtime.close()
+            await sessions.close()
+
+    with agent_upstream(by_turn(LOOK, text("All is fine."))) as model:
+        asyncio.run(main(model))
+
+
+class NoModels:
+    async def respond(self, question: TurnQuestion, finish: FinishResponse) -> None:
+        raise AssertionError("this process works on no run")
