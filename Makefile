@@ -24,10 +24,10 @@ test-clients: .venv/ready
 
 # What stands above the codecs is tested by `make test`; the gate asks for values, law and codecs, by
 # examples alone: chance would make it pass one day and fail the next.
-OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,bodies cli* \
+OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,agent_* bodies cli* \
   chat_store compacting conversations counting coverage_gate demo_* docs* exports fuzz* \
   gateway_* heads layers logs mutants open_responses* passthrough_gateway protocol relay_* \
-  response_identity scrub server settings store* stored* taken_* tool_sessions upstream_* verify* \
+  response_identity runs scrub server settings store* stored* taken_* tool_sessions upstream_* verify* \
   websocket wheel workers writers)
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*
