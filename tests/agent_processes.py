@@ -16,9 +16,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from weft.agent.dispatch import Dispatcher, LocalDispatcher
 from weft.agent.driver import Models
 from weft.agent.events import AnyRunEvent, decode_event
 from weft.agent.models import RelayModels
+from weft.agent.pgqueuer_dispatch import PgQueuerDispatcher
 from weft.agent.runtime import Agent, Runtime
 from weft.agent.tool_spec import Done, NotDone
 from weft.agent.tools import ToolContext, tool
@@ -179,20 +181,33 @@ async def runtime_on(
     kill: str = "",
     agent: Agent | None = None,
     models_of: Callable[[RelayModels], Models] = lambda models: models,
+    lease: float = LEASE,
+    sweep: float | None = None,
+    serving: bool = True,
 ) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
+    """A runtime; with `sweep`, on a queue that is swept so often. One that does not serve starts
+    runs and decides about them, for others to work on."""
     places = Places(kill)
     store = KillingStore(url, places)
     config = UpstreamConfig("m", "openai-chat", upstream, retry=RetryPolicy(attempts=1))
     routing = Routing({"m": HttpUpstream(config)}, {})
     persistence = Persistence(store)
-    sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+    sessions = Sessions(persistence, policy=RetentionPolicy(lease=lease))
     await sessions.start(())
     models = RelayModels(routing, persistence, RequestLimits(), Scrubber([]))
     agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
+    dispatcher: Dispatcher = LocalDispatcher(store)
+    if sweep is not None:
+        dispatcher = PgQueuerDispatcher(store, url, lease=lease, sweep=sweep)
+    await dispatcher.open()
+    runtime = Runtime(store, [agent], models_of(models), lease=lease, dispatcher=dispatcher)
     try:
-        async with Runtime(store, [agent], models_of(models), lease=LEASE) as runtime:
-            yield runtime, store, places
+        if serving:
+            await runtime.__aenter__()
+        yield runtime, store, places
     finally:
+        await runtime.close()
+        await dispatcher.close()
         await sessions.close()
         for one in routing.upstreams.values():
             await one.close()

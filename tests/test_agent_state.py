@@ -200,6 +200,17 @@ def test_events_out_of_their_order_are_refused_with_what_was_expected() -> None:
     assert state.seq == 2
 
 
+def test_a_run_does_not_finish_before_the_model_has_read_everything() -> None:
+    """A message may come between the decision to finish and the event."""
+    state = started(AgentDefinition("a", "m"))
+    append(state, MessageAdded(ASKED))
+    with pytest.raises(IllegalEvent, match="a message was not read"):
+        append(state, RunFinished(1, "stop"))
+    assert state.end is None
+    append(state, TurnStarted(2, 1, "resp_2"), TurnFinished(2, 1, "stop", has_text=True))
+    append(state, RunFinished(2, "stop"))
+
+
 def test_a_call_id_is_used_once_in_a_run() -> None:
     state = new_run()
     turn(state, call_of("c", "t"))

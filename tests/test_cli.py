@@ -64,7 +64,8 @@ def test_help_names_every_command_and_cuts_no_summary_short(flag: str) -> None:
     done = run(flag)
     assert (done.code, done.err) == (0, "")
     listed = done.out.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in listed] == sorted((*COMMANDS, "config", "serve", "verify"))
+    further = ("config", "run", "runs", "serve", "verify", "worker")
+    assert [line.split()[0] for line in listed] == sorted((*COMMANDS, *further))
     assert [line for line in listed if line.endswith("...")] == []
     for word in ("CAPTURE", "standard input", "standard output", "standard error", "--version"):
         assert word in done.out

@@ -71,7 +71,7 @@ from weft.codec import fresh_context
 from weft.relay.persistence import FinishResponse
 from weft.request import FileContent, ImageContent, TextContent
 from weft.store.base import EVENT_SIZE, Store, StoreError
-from weft.store.queries import Queries
+from weft.store.queries import Beside, Queries
 from weft.store.records import Ending, NewEvent, RunAppend
 
 POLL = 0.5
@@ -123,6 +123,9 @@ class Workshop:
     """The tools of an agent, as this process has them."""
 
     threads: Executor
+    wake: Callable[[str, str], Queries[None]]
+    """The statements that ask another process to look at a run now: its id, and the cause."""
+
     lease: float = 15.0
 
 
@@ -167,6 +170,7 @@ class RunDriver:
         """Whether there may be events that the driver has not read."""
         self._lost: LeaseLost | None = None
         self._stopping = False
+        self._has_let_go = False
         # The clock of the database: its time at one moment of our own clock.
         self._database_time = self._own_time = 0.0
 
@@ -174,10 +178,12 @@ class RunDriver:
     def now(self) -> float:
         return self._database_time + (time.monotonic() - self._own_time)
 
-    def wake(self) -> None:
-        """Something was appended from outside, in this process."""
+    def wake(self) -> bool:
+        """Something was appended from outside. Returns False if the driver will not look at it: it
+        has let go of the run, or lost it."""
         self._is_stale = True
         self._woken.set()
+        return not self._has_let_go and self._lost is None
 
     def stop(self) -> None:
         """Lets running calls end, starts nothing, and returns the run."""
@@ -198,6 +204,7 @@ class RunDriver:
             # Not None: whoever holds the lease may die, and then somebody must come back.
             return self._shop.lease
         finally:
+            self._has_let_go = True
             keeping.cancel()
             await self._cancel_tasks()
             await asyncio.wait({keeping})
@@ -234,16 +241,21 @@ class RunDriver:
     async def _release(self) -> bool:
         """Gives the lease back, unless there are events that were not read."""
         async with self._appending:
-            state = self.state
+            state, store, due = self.state, self._shop.store, self._due()
+            # Who stops does not wait until others find the run by themselves. The epoch tells this
+            # cause from the event itself, which may have a hint of its own.
+            beside: Beside | None = self._hand_over if due == 0.0 else None
             status = status_after(state)
-            store = self._shop.store
-            if await store.release_run(state.id, self._epoch, state.seq, status, self._due()):
+            if await store.release_run(state.id, self._epoch, state.seq, status, due, beside):
                 return True
             before = state.seq
             await self._read()
             if self.state.seq == before:
                 raise LeaseLost
             return False
+
+    def _hand_over(self, seq: int) -> Queries[None]:
+        return self._shop.wake(self.state.id, f"{seq}.{self._epoch}")
 
     # The log
 

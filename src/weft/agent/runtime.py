@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Literal
 
@@ -18,6 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.agent.definition import AgentDefinition, Limits
+from weft.agent.dispatch import RUNS, Dispatcher, LocalDispatcher
 from weft.agent.driver import STATUS, Models, RunDriver, Workshop
 from weft.agent.events import (
     AnyRunEvent,
@@ -41,13 +43,8 @@ from weft.agent.tools import AgentTool, tool_of
 from weft.codec import fresh_context
 from weft.errors import ArgumentValueError, ClientError
 from weft.store.base import NotFound, Store, StoreError
+from weft.store.queries import Beside, Queries
 from weft.store.records import NewEvent, NewRun, RunAppend, RunEvent, RunRow
-
-SWEEP = 0.5
-"""Seconds between two looks for runs that are due, which other processes may have left."""
-
-SWEPT = 1000
-"""Runs that one look finds: more than a few may belong to agents that are not here."""
 
 FOLLOW = 0.2
 """Seconds between two looks for the events of a run that another process works on."""
@@ -124,23 +121,32 @@ class Runtime:
         lease: float = 15.0,
         concurrency: int = 64,
         threads: int = 32,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         """The store is open and has a lease (`take_lease`), and somebody renews it. `lease` is that
-        of a run: after so many seconds without a sign of life another process takes over."""
+        of a run: after so many seconds without a sign of life another process takes over. At most
+        `concurrency` runs are worked on at the same time. The dispatcher, by default a local one,
+        is closed by the caller."""
         self.agents = {agent.definition.name: agent for agent in agents}
         self._store = store
         self._threads = ThreadPoolExecutor(threads, "weft-tool")
-        self._shop = Workshop(store, models, self._tools, self._threads, lease)
+        self._dispatcher = dispatcher or LocalDispatcher(store)
+        wake = partial(self._dispatcher.wake, RUNS)
+        self._shop = Workshop(store, models, self._tools, self._threads, wake, lease)
         self._slots = asyncio.Semaphore(concurrency)
         self._drivers: dict[str, RunDriver] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[float | None]] = {}
+        self._again: set[str] = set()
+        """Runs that must be looked at once more: something came when their driver had let go."""
         self._followers: dict[str, set[asyncio.Event]] = {}
-        """By run: one for each follower, set when the run has new events of this process."""
+        """Each is set when the run has new events, as far as this process knows."""
         self._draining = False
-        self._sweeping: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Runtime":
-        self._sweeping = asyncio.create_task(self._sweep())
+        work = {RUNS: self._handle}
+        self._serving = asyncio.create_task(self._dispatcher.serve(work, self._stop))
         return self
 
     async def __aexit__(
@@ -154,12 +160,13 @@ class Runtime:
     async def close(self) -> None:
         """Lets running calls end, and gives all runs back."""
         self.drain()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        self._stop.set()
         for driver in self._drivers.values():
             driver.stop()
         if self._tasks:
             await asyncio.wait([*self._tasks.values()])
+        if self._serving is not None:
+            await self._serving
         self._threads.shutdown(wait=False)
 
     def drain(self) -> None:
@@ -199,7 +206,7 @@ class Runtime:
             taken = {tool.name for tool in definition.tools}
             for one in client_tools:
                 if one.name in taken:
-                    raise ClientError(f"tools: {one.name!r} is the name of two tools")
+                    raise ClientError(f"tools: there is a tool {one.name!r} already")
                 taken.add(one.name)
             all_tools = (*definition.tools, *client_tools)
             definition = msgspec.structs.replace(definition, tools=all_tools)
@@ -232,8 +239,9 @@ class Runtime:
 
     async def _create(self, created: RunCreated, rest: list[NewEvent], key: str | None) -> str:
         """Stores a run with its first events, unless one with this key exists."""
+        id = fresh_context().ids.mint("run")
         new = NewRun(
-            id=fresh_context().ids.mint("run"),
+            id=id,
             owner=created.owner,
             agent=created.definition.name,
             status="running",
@@ -241,6 +249,7 @@ class Runtime:
             due=0.0,
             parent=created.parent,
             key=key,
+            beside=self._hint(id),
         )
         id = await self._store.create_run(new)
         if id == new.id:
@@ -411,6 +420,7 @@ class Runtime:
                 status=STATUS.get(event.kind, "running"),
                 due=None if state.end is not None else 0.0,
                 ended=state.end is not None,
+                beside=None if state.end is not None else self._hint(id),
             )
             written = await self._store.append_run(append)
             if written.outcome == "missing":
@@ -424,23 +434,37 @@ class Runtime:
     def wake(self, id: str) -> None:
         """Somebody must look at the run: this process does, unless another one works on it."""
         self._notify(id)
-        driver = self._drivers.get(id)
-        if driver is not None:
-            driver.wake()
-        elif id not in self._tasks and self._sweeping is not None:
-            task = asyncio.create_task(self._advance(id))
-            self._tasks[id] = task
-            task.add_done_callback(lambda done: self._advanced(id, done))
+        if id in self._tasks:
+            driver = self._drivers.get(id)
+            # One without a driver has read nothing yet.
+            if driver is not None and not driver.wake():
+                self._again.add(id)
+        elif self._serving is not None and not self._stop.is_set():
+            self._begin(id)
+
+    def _hint(self, id: str) -> Beside:
+        """The hint for other processes that goes with an event of this one. If this process has
+        room, it works on the run itself, and the hint is for the case that it dies."""
+        takes = self._serving is not None and not self._stop.is_set() and not self._slots.locked()
+        after = self._shop.lease if takes else 0.0
+
+        def beside(seq: int) -> Queries[None]:
+            return self._dispatcher.wake(RUNS, id, str(seq), after)
+
+        return beside
 
     async def advance(self, id: str) -> float | None:
         """Works on a run until it ends or waits. Returns the seconds after which somebody must look
         at it again: another process works on it or has its agent, or an approval expires. None:
         nobody need."""
         row = await self._store.run(id)
+        # One that has ended under somebody's lease must be claimed all the same, to end the lease.
+        if row is None or (row.ended is not None and not row.until):
+            return None
         # Without its tools the run would go on, and every call be refused: another process may have
         # them, or this one soon.
-        if row is None or row.agent not in self.agents:
-            return None if row is None or row.ended is not None else self._shop.lease
+        if row.ended is None and row.agent not in self.agents:
+            return self._shop.lease
         sent = time.monotonic()
         claim = await self._store.claim_run(id, self._shop.lease)
         if claim.outcome == "missing":
@@ -448,6 +472,8 @@ class Runtime:
         if claim.outcome == "held":
             return claim.wait
         driver = self._drivers[id] = RunDriver(self._shop, id, claim.epoch, sent, self._notify)
+        if self._stop.is_set():
+            driver.stop()
         try:
             return await driver.drive()
         finally:
@@ -459,29 +485,39 @@ class Runtime:
         if task is not None:
             await asyncio.wait({task})
 
-    async def _advance(self, id: str) -> None:
-        async with self._slots:
-            await self.advance(id)
+    async def _handle(self, id: str) -> float | None:
+        """Follows a hint of the dispatcher."""
+        if self._stop.is_set():
+            return 0.0
+        if id in self._tasks:
+            self.wake(id)
+            return self._shop.lease  # this process may die
+        return await asyncio.shield(self._begin(id))
 
-    def _advanced(self, id: str, task: asyncio.Task[None]) -> None:
-        del self._tasks[id]
-        self._notify(id)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if isinstance(error, StoreError):
-            log.warning("run %s: %s", id, error)  # its lease expires, and somebody takes it over
-        else:
-            log.error("run %s: internal error", id, exc_info=error)
+    def _begin(self, id: str) -> "asyncio.Task[float | None]":
+        task = self._tasks[id] = asyncio.create_task(self._work_on(id))
+        return task
 
-    async def _sweep(self) -> None:
-        """Finds runs that are due: their timers have expired, or their processes have died."""
-        while True:
-            try:
-                for id in await self._store.due_runs(SWEPT):
-                    self.wake(id)
-            except StoreError as error:
-                log.warning("cannot look for runs: %s", error)
-            await asyncio.sleep(SWEEP)
+    async def _work_on(self, id: str) -> float | None:
+        """As `advance`, once more if something came when the driver had let go, and without
+        raising. Nothing is awaited between the last look at `_again` and the end."""
+        try:
+            async with self._slots:
+                while not self._stop.is_set():
+                    self._again.discard(id)
+                    after = await self.advance(id)
+                    if id not in self._again:
+                        return after
+            return 0.0
+        except StoreError as error:
+            log.warning("run %s: %s", id, error)
+        except Exception:
+            log.exception("run %s: internal error", id)
+        finally:
+            self._again.discard(id)
+            del self._tasks[id]
+            self._notify(id)
+        return self._shop.lease  # it expires, and somebody takes the run over
 
     def _notify(self, id: str) -> None:
         for appended in self._followers.get(id, ()):

@@ -382,6 +382,9 @@ class RunState:
             or self.open_calls
         ):
             raise IllegalEvent(f"run.finished after turn {event.turn}: the turn is not over")
+        # It may come between the decision to finish and its append: then there is another turn.
+        if isinstance(event, RunFinished) and self.has_unread:
+            raise IllegalEvent(f"run.finished after turn {event.turn}: a message was not read")
         self.end = event
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from weft.agent.dispatch import OwnRunsDispatcher, dispatcher_from_url
 from weft.agent.mcp import McpClient
 from weft.agent.mcp_config import McpServerConfig, McpUnavailable
 from weft.agent.models import RelayModels
@@ -106,17 +107,31 @@ class AgentService:
         limits: RequestLimits,
         scrub: Scrubber,
         observers: Sequence[Observer],
+        own_runs: bool = False,
     ) -> None:
-        """Imports the tools. Raises SettingsError."""
+        """Imports the tools. With `own_runs`, works on no run that this process has not started or
+        written to. Raises SettingsError, and MissingQueue."""
         models = RelayModels(routing, persistence, limits, scrub, observers)
         loaded, workers = load_agents(settings), settings.workers
         self.store = persistence.store
+        self.persistence = persistence
+        self.dispatcher = dispatcher_from_url(
+            self.store,
+            settings.store.url,
+            # Without agents nothing is worked on here, and no queue need be set up.
+            kind=workers.dispatcher if loaded else "local",
+            lease=workers.lease,
+            concurrency=workers.concurrency,
+        )
+        if own_runs:
+            self.dispatcher = OwnRunsDispatcher(self.store, self.dispatcher)
         self.runtime = Runtime(
-            persistence.store,
+            self.store,
             [one.agent() for one in loaded if not one.servers],
             models,
             lease=workers.lease,
             concurrency=workers.concurrency,
+            dispatcher=self.dispatcher,
         )
         self.upstream = RunUpstream(self.runtime, persistence)
         """The agents as models."""
@@ -132,6 +147,7 @@ class AgentService:
         self._connecting: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        await self.dispatcher.open()
         for client in self._clients.values():
             await client.__aenter__()
         self._connecting = [asyncio.create_task(self._connect(one)) for one in self._waiting]
@@ -169,6 +185,7 @@ class AgentService:
             await asyncio.wait(self._connecting)
         # First: running calls of MCP tools may end.
         await self.runtime.close()
+        await self.dispatcher.close()
         for client in self._clients.values():
             await client.__aexit__()
 

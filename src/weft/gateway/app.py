@@ -60,7 +60,8 @@ def upstream_for(place: UpstreamConfig) -> Upstream:
 class Gateway:
     """The application of one process. It serves until `drain` and `abort`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, own_runs: bool = False) -> None:
+        """`own_runs`: as for AgentService. Raises SettingsError."""
         server, limits = settings.server, settings.server.limits
         self.max_body = limits.body
         self.json_limits = JsonLimits(
@@ -91,7 +92,7 @@ class Gateway:
         if self._sessions is not None:
             persistence, observers = self._sessions.persistence, (self._log,)
             self._agents = AgentService(
-                settings, self._routing, persistence, self.limits, self._scrub, observers
+                settings, self._routing, persistence, self.limits, self._scrub, observers, own_runs
             )
         if self._agents is not None and settings.agents:
             # The agents ask the models of the settings; clients may ask the agents as well.
@@ -123,8 +124,20 @@ class Gateway:
             Route("/ready", self._ready, methods=GET),
         ]
 
+    @property
+    def agents(self) -> AgentService | None:
+        """The runtime of agents; None without a store."""
+        return self._agents
+
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        async with self.running():
+            yield
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Does everything but listen: stores, takes over what dead processes have left, and works
+        on the runs of agents. Raises StoreError."""
         logs.begin(self._server.log, self._scrub)
         gc.collect()
         gc.freeze()  # objects of the startup stay, so the collector need not visit them again
@@ -133,9 +146,9 @@ class Gateway:
         gc.set_threshold(20_000, 20, 20)
         if self._sessions is not None:
             await self._sessions.start(self._runs)
-        if self._agents is not None:
-            await self._agents.start()
         try:
+            if self._agents is not None:
+                await self._agents.start()
             yield
         finally:
             # Before the store: what its runs do last is written.

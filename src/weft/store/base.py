@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import ClientError, InternalError
-from weft.store.queries import Queries
+from weft.store.queries import Beside, Queries
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -296,9 +296,16 @@ class Store(Protocol):
         ...
 
     async def release_run(
-        self, id: str, epoch: int, at: int, status: str, due: float | None
+        self,
+        id: str,
+        epoch: int,
+        at: int,
+        status: str,
+        due: float | None,
+        beside: Beside | None = None,
     ) -> bool:
-        """Ends a lease, and sets the status and when the run is due, in seconds from now.
+        """Ends a lease, and sets the status and when the run is due, in seconds from now. The
+        statements `beside` it are made if it does.
 
         Returns False if the lease was lost, or if `at` is no longer the last event: read on, and
         decide again.

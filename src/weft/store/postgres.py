@@ -39,8 +39,9 @@ READERS = 4
 STATUS_INTERVAL = 0.1
 """Seconds between two queries for the status of a transaction."""
 
-LOCK = "SELECT pg_advisory_xact_lock(4995148757353590885)"
-"""Held while the tables are migrated."""
+LOCK_NUMBER = 4995148757353590885
+"""Of the advisory lock that is held while tables are made or migrated."""
+LOCK = f"SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
 UNLIMITED = "SET LOCAL statement_timeout = 0"
 TRANSACTION_ID = "SELECT pg_current_xact_id()::text"
 TRANSACTION_STATUS = "SELECT pg_xact_status($1::text::xid8)"
@@ -249,7 +250,7 @@ async def run_queries(connection: AsyncpgConnection, queries: Queries[T]) -> T:
             try:
                 found = await _fetch(connection, *query)
             except FAULTS as error:
-                query = queries.throw(StatementFailed(_fault(error), error))
+                query = queries.throw(StatementFailed(store_error(error), error))
             else:
                 query = queries.send(found)
     except StopIteration as end:
@@ -275,7 +276,7 @@ async def _write_batch(connection: AsyncpgConnection, batch: Batch, server: str)
             await run_queries(connection, operation.queries())
         except FAULTS as error:
             if _kind(error) is None:
-                raise OperationRejected(operation, _fault(error)) from None
+                raise OperationRejected(operation, store_error(error)) from None
             raise
     return missing
 
@@ -306,7 +307,7 @@ async def _faults() -> AsyncIterator[None]:
     try:
         yield
     except FAULTS as error:
-        raise _fault(error) from None
+        raise store_error(error) from None
 
 
 FAULTS = (
@@ -319,7 +320,8 @@ FAULTS = (
 )
 
 
-def _fault(error: Exception) -> StoreError:
+def store_error(error: Exception) -> StoreError:
+    """One of FAULTS, as callers may see it: without parameters."""
     match error:
         case TimeoutError():
             return StoreError("PostgreSQL: no response in time", "busy")

@@ -2,7 +2,7 @@
 runs in a thread that executes at once and on a connection that must be awaited.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -20,6 +20,11 @@ Query: TypeAlias = tuple[str, tuple[Value, ...]]
 """A statement with `?` for each of its parameters."""
 
 Queries: TypeAlias = Generator[Query, Sequence[Row], T]
+
+Beside: TypeAlias = Callable[[int], Queries[None]]
+"""Makes further statements for the transaction that writes to a run, given its last event: a queue
+row that commits with the event that it tells of. What they do to other tables is their own affair,
+but they must not raise."""
 
 MAX_NUMBER = 2**62
 """Larger than any number in a column."""

@@ -5,6 +5,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from weft.store.queries import Beside
+
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
@@ -184,6 +186,9 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     """The idempotency key: an owner creates one run under it."""
 
+    beside: Beside | None = None
+    """Further statements of the same transaction."""
+
 
 class RunRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A run, as it is after its last event. All times are those of the database's clock."""
@@ -257,6 +262,9 @@ class RunAppend(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: int | None = None
     """That of the writer's lease. None: a write from outside, which needs no lease."""
+
+    beside: Beside | None = None
+    """Further statements of the same transaction, if the events are written."""
 
 
 class RunWrite(msgspec.Struct, frozen=True, gc=False):

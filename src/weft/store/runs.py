@@ -19,6 +19,7 @@ from weft.store.base import EVENT_SIZE, AlreadyExists, Effects, NotFound, check_
 from weft.store.queries import (
     CLOCK,
     MAX_NUMBER,
+    Beside,
     Queries,
     StatementFailed,
     Value,
@@ -69,6 +70,8 @@ def create_run(new: NewRun) -> Queries[str]:
             raise AlreadyExists("a run with this id exists already")
         return str(first[0][0])
     yield from _insert_events(new.id, 0, new.events, made[0][0], 0)
+    if new.beside is not None:
+        yield from new.beside(len(new.events))
     return new.id
 
 
@@ -122,6 +125,8 @@ def _write(append: RunAppend, events: Sequence[NewEvent]) -> Queries[RunWrite]:
     changed = yield ADVANCE_RUN, (last, append.status, append.due, append.ended, append.run)
     at = changed[0][0]
     yield from _insert_events(append.run, append.at, events, at, append.epoch or 0)
+    if append.beside is not None:
+        yield from append.beside(last)
     return RunWrite("written", last, float(at or 0))
 
 
@@ -209,9 +214,18 @@ def renew_run(id: str, epoch: int, server: str, lease: float) -> Queries[bool]:
 
 
 def release_run(
-    id: str, epoch: int, server: str, at: int, status: str, due: float | None
+    id: str,
+    epoch: int,
+    server: str,
+    at: int,
+    status: str,
+    due: float | None,
+    beside: Beside | None,
 ) -> Queries[bool]:
-    return bool((yield RELEASE_RUN, (status, due, id, epoch, server, at)))
+    released = bool((yield RELEASE_RUN, (status, due, id, epoch, server, at)))
+    if released and beside is not None:
+        yield from beside(at)
+    return released
 
 
 # PostgreSQL evaluates a subquery once; a volatile function by itself is no condition of an index.

@@ -12,7 +12,7 @@ from weft.store import conversations, operations, runs
 from weft.store.base import ENTRIES_AT_A_TIME, EVENTS_AT_A_TIME, Effects, StoreError
 from weft.store.leases import Leases
 from weft.store.operations import Pieces
-from weft.store.queries import Queries
+from weft.store.queries import Beside, Queries
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -284,9 +284,15 @@ class SqlStore:
         return await self._writer.submit(make, row=id)
 
     async def release_run(
-        self, id: str, epoch: int, at: int, status: str, due: float | None
+        self,
+        id: str,
+        epoch: int,
+        at: int,
+        status: str,
+        due: float | None,
+        beside: Beside | None = None,
     ) -> bool:
-        make = partial(runs.release_run, id, epoch, self.server, at, status, due)
+        make = partial(runs.release_run, id, epoch, self.server, at, status, due, beside)
         return await self._writer.submit(make, durable=True, row=id)
 
     async def due_runs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:

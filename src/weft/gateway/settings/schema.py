@@ -310,6 +310,11 @@ class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Count = 64
     """Runs that one process works on at the same time. Runs that wait for somebody do not count."""
 
+    dispatcher: Literal["auto", "local", "pgqueuer"] = "auto"
+    """How processes learn of runs that are due: from a queue in PostgreSQL (`pgqueuer`, with the
+    extra `weft[workers]`), or by looking into the store four times a second (`local`). `auto` is
+    `pgqueuer` where that is possible. All processes on one database should use the same."""
+
 
 class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""

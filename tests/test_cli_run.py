@@ -1,0 +1,434 @@
+"""`weft run`, `weft runs` and `weft worker`: real processes, a real terminal, a scripted model."""
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import sqlite3
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.agent_processes import runtime_on
+from tests.agent_upstream import Script, agent_upstream, by_turn, call, calls, text
+from tests.agent_workers import HeldScript
+from tests.stores import Kind, empty
+from tests.weft_command import ENVIRONMENT, WEFT, Done
+from weft.agent.runtime import Agent
+
+PATIENCE = 60.0
+"""Seconds until a process that does nothing is given up."""
+
+SHOP = '''
+import os, pathlib, signal, weft
+FOLDER = pathlib.Path(__file__).parent
+
+def act(line: str) -> None:
+    with (FOLDER / "effects").open("a") as file:
+        file.write(line + "\\n")
+
+@weft.tool(approval="always")
+def pay(amount: int) -> str:
+    """Pays."""
+    act(f"pay {amount}")
+    return f"{amount} paid"
+
+@weft.tool
+def mail(to: str) -> str:
+    """Sends a letter."""
+    act(f"mail {to}")
+    if (FOLDER / "deadly").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "sent"
+'''
+SETTINGS = """
+[store]
+url = {url}
+lease = 1.0
+[workers]
+lease = 1.0
+[upstreams.m]
+dialect = "openai-chat"
+base_url = {upstream}
+[agents.helper]
+model = "m/m"
+tools = ["cli_shop:pay", "cli_shop:mail"]
+"""
+PAY = by_turn(calls(call(0, "a", "pay", {"amount": 3})), text("All is paid."))
+MAIL = by_turn(calls(call(0, "a", "mail", {"to": "me"})), text("It is sent."))
+
+
+class Place:
+    """A folder with settings, and a store."""
+
+    def __init__(self, folder: Path, url: str, upstream: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.upstream = upstream
+        (folder / "cli_shop.py").write_text(SHOP)
+        made = SETTINGS.format(url=json.dumps(url), upstream=json.dumps(upstream))
+        (folder / "weft.toml").write_text(made)
+
+    @property
+    def effects(self) -> list[str]:
+        path = self.folder / "effects"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [WEFT, *arguments],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def weft(self, *arguments: str, given: str = "") -> Done:
+        done = subprocess.run(
+            [WEFT, *arguments],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def runs(self) -> list[dict[str, object]]:
+        """All runs, the newest first."""
+        listed = self.weft("runs", "list", "--json")
+        assert listed.code == 0, listed.err
+        return [json.loads(line) for line in listed.lines]
+
+    def status(self, run: str) -> object:
+        shown = self.weft("runs", "show", run)
+        assert shown.code == 0, shown.err
+        return json.loads(shown.out)["status"]
+
+
+@contextmanager
+def place(folder: Path, script: Script, kind: Kind = "sqlite") -> Iterator[Place]:
+    with agent_upstream(script) as upstream:
+        yield Place(folder, empty(kind, folder), upstream.url)
+
+
+class TerminalSession:
+    """A `weft` whose input and output are a terminal, which it is controlled by."""
+
+    def __init__(self, where: Place, *arguments: str) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [WEFT, *arguments],
+            cwd=where.folder,
+            env=ENVIRONMENT,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.shown = ""
+        self._seen = 0
+        """How much of it the test has waited for."""
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def wait_for(self, words: str) -> None:
+        """Returns when the words are on the screen, behind those that were waited for before."""
+        while words not in self.shown[self._seen :]:
+            ready, _, _ = select.select([self._master], [], [], PATIENCE)
+            assert ready, f"no {words!r} in {self.shown!r}"
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:  # Linux says so when the other side has closed
+                data = b""
+            assert data, f"no {words!r} in {self.shown!r}"
+            self.shown += data.decode()
+        self._seen = self.shown.index(words, self._seen) + len(words)
+
+    @property
+    def run(self) -> str:
+        self.wait_for("\n")
+        found = re.search(r"run (run_\w+)", self.shown)
+        assert found
+        return found[1]
+
+    def end(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+@contextmanager
+def terminal(where: Place, *arguments: str) -> Iterator[TerminalSession]:
+    session = TerminalSession(where, *arguments)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextmanager
+def worker(where: Place) -> Iterator["subprocess.Popen[str]"]:
+    process = where.start("worker")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "working on runs of helper\n", process.communicate()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def start_elsewhere(there: Place) -> str:
+    """A run that some other process has started, and nobody works on."""
+
+    async def start() -> str:
+        agent = Agent("helper", "m/m")
+        async with runtime_on(
+            there.url, there.upstream, there.folder, agent=agent, serving=False
+        ) as (runtime, _, _):
+            return await runtime.start("helper", "Go.")
+
+    return asyncio.run(start())
+
+
+# weft run
+
+
+def test_the_text_goes_to_standard_output_and_the_rest_to_standard_error(tmp_path: Path) -> None:
+    with place(tmp_path, MAIL) as there:
+        done = there.weft("run", "helper", "-", given="Write to me.")
+        assert (done.code, done.out) == (0, "It is sent.\n")
+        [run] = there.runs()
+        assert done.err.splitlines() == [
+            f"run {run['id']}",
+            'call mail {"to": "me"}',
+            "result mail: sent",
+        ]
+        assert (run["status"], there.effects) == ("finished", ["mail me"])
+
+
+def test_text_is_shown_as_it_comes(tmp_path: Path) -> None:
+    """The second turn is held back: what the first one said is on the screen."""
+    first: list[dict[str, object]] = [
+        {"delta": {"role": "assistant", "content": "I write."}},
+        *calls(call(0, "a", "mail", {"to": "me"})),
+    ]
+    script = HeldScript(by_turn(first, text("Done.")), turn=1)
+    with place(tmp_path, script) as there, terminal(there, "run", "helper", "Go.") as session:
+        session.wait_for("I write.")
+        session.wait_for("result mail: sent")
+        script.let_go()
+        session.wait_for("Done.")
+        assert session.end() == 0
+
+
+def test_it_prints_events_as_json(tmp_path: Path) -> None:
+    with place(tmp_path, PAY) as there:
+        done = there.weft("run", "helper", "Pay.", "--json", "--approve", "always")
+        kinds = [json.loads(line)["kind"] for line in done.lines]
+        assert (done.code, kinds[0], kinds[-1]) == (0, "run.created", "run.finished")
+        [run] = there.runs()
+        assert there.weft("runs", "events", str(run["id"])).out == done.out
+        assert there.effects == ["pay 3"]
+
+
+def test_never_denies(tmp_path: Path) -> None:
+    with place(tmp_path, PAY) as there:
+        done = there.weft("run", "helper", "Pay.", "--approve", "never")
+        assert (done.code, there.effects) == (0, [])
+        assert "denied pay" in done.err
+
+
+def test_a_person_is_asked_on_the_terminal(tmp_path: Path) -> None:
+    two = calls(call(0, "a", "pay", {"amount": 1}), call(1, "b", "pay", {"amount": 2}))
+    three = calls(call(0, "c", "pay", {"amount": 3}))
+    script = by_turn(two, three, text("All is paid."))
+    with place(tmp_path, script) as there, terminal(there, "run", "helper", "Pay.") as session:
+        session.wait_for('run pay {"amount": 1}?')
+        session.wait_for("of this run? ")
+        session.type("what?\n")  # is asked again
+        session.wait_for("of this run? ")
+        session.type("n\n")
+        session.wait_for('run pay {"amount": 2}?')
+        session.wait_for("of this run? ")
+        session.type("t\n")  # this one, and the third
+        session.wait_for("All is paid.")
+        assert session.end() == 0
+        assert there.effects == ["pay 2", "pay 3"]
+
+
+def test_without_a_terminal_the_run_waits_for_somebody(tmp_path: Path) -> None:
+    with place(tmp_path, PAY) as there:
+        done = there.weft("run", "helper", "Pay.")
+        [run] = there.runs()
+        assert (done.code, run["status"]) == (3, "waiting")
+        assert f"weft runs show {run['id']}" in done.err
+        with terminal(there, "run", "--resume", str(run["id"])) as session:
+            session.wait_for("of this run? ")
+            session.type("y\n")
+            session.wait_for("All is paid.")
+            assert session.end() == 0
+        assert there.effects == ["pay 3"]
+        again = there.weft("run", "--resume", str(run["id"]))
+        assert (again.code, again.out) == (0, ""), "it has ended"
+
+
+@pytest.mark.parametrize("moment", ["turn", "question"])
+def test_ctrl_c_cancels(moment: str, tmp_path: Path) -> None:
+    script = HeldScript(PAY, turn=0)
+    if moment == "question":
+        script.let_go()
+    with place(tmp_path, script) as there, terminal(there, "run", "helper", "Pay.") as session:
+        run = session.run
+        if moment == "question":
+            session.wait_for("of this run? ")
+        else:
+            asyncio.run(script.arrived(1))
+        session.type("\x03")
+        session.wait_for("cancelled by")
+        assert session.end() == 130
+        script.let_go()
+        assert (there.status(run), there.effects) == ("cancelled", [])
+
+
+def test_a_second_ctrl_c_quits_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    script = HeldScript(MAIL, turn=1)
+    with place(tmp_path, script) as there, terminal(there, "run", "helper", "Go.") as session:
+        run = session.run
+        asyncio.run(script.arrived(1))
+        # Nobody can write now: the cancellation has to wait.
+        other = sqlite3.connect(there.url.removeprefix("sqlite:///"), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        session.type("\x03")
+        session.wait_for("cancelling")
+        session.type("\x03")
+        assert session.end() == 130
+        other.execute("ROLLBACK")
+        other.close()
+        script.let_go()
+        assert there.status(run) == "running"
+        done = there.weft("run", "--resume", run)
+        assert (done.code, done.out) == (0, "It is sent.\n")
+        assert there.effects == ["mail me"]
+
+
+def test_a_run_whose_process_died_is_resumed_and_what_is_unknown_is_settled(
+    tmp_path: Path,
+) -> None:
+    with place(tmp_path, MAIL) as there:
+        (tmp_path / "deadly").touch()
+        assert there.weft("run", "helper", "Go.").code == -signal.SIGKILL
+        (tmp_path / "deadly").unlink()
+        [run] = [str(one["id"]) for one in there.runs()]
+        waits = there.weft("run", "--resume", run)
+        assert waits.code == 3, waits.err
+        assert "parked mail" in waits.err
+        assert there.weft("runs", "resolve", run, "a", "done", "--result", "sent").code == 0
+        done = there.weft("run", "--resume", run)
+        assert (done.code, done.out) == (0, "It is sent.\n")
+        assert there.effects == ["mail me"]
+
+
+def test_it_leaves_the_runs_of_others_alone(tmp_path: Path) -> None:
+    with place(tmp_path, MAIL) as there:
+        other = start_elsewhere(there)
+        assert there.weft("run", "helper", "Go.").code == 0
+        assert there.status(other) == "running"
+        assert len(there.effects) == 1
+
+
+def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+    with place(tmp_path, MAIL) as there:
+        for arguments, code, words in (
+            (["nobody", "Go."], 1, "no agent 'nobody'; expected one of: helper"),
+            (["--resume", "run_x"], 1, "no run 'run_x'"),
+            ([], 2, "Missing argument 'AGENT'"),
+            (["helper", "Go.", "--resume", "run_x"], 2, "neither AGENT nor PROMPT"),
+            (["helper", " "], 2, "the prompt is empty"),
+        ):
+            done = there.weft("run", *arguments)
+            assert (done.code, done.out) == (code, ""), done.err
+            assert words in done.err
+        (tmp_path / "weft.toml").write_text('[upstreams.m]\npreset = "openai"\napi_key = "x"\n')
+        assert "no agents" in there.weft("run", "helper", "Go.").err
+        assert "no agents" in there.weft("worker").err
+
+
+# weft runs
+
+
+def test_runs_are_listed_shown_exported_and_cancelled(tmp_path: Path) -> None:
+    with place(tmp_path, PAY) as there:
+        assert there.weft("runs", "list").code == 2, "there is no store yet"
+        there.weft("run", "helper", "Pay.")
+        assert there.weft("run", "helper", "Pay.", "--approve", "always").code == 0
+        second, first = (str(one["id"]) for one in there.runs())
+        [line] = there.weft("runs", "list", "--status", "waiting").lines
+        assert line.split()[:2] == [first, "waiting"]
+        assert there.weft("runs", "list", "--agent", "other").out == ""
+        assert there.weft("runs", "list", "--owner", "somebody").out == ""
+        exported = json.loads(there.weft("runs", "export", second).out)
+        assert exported["run"]["output"] == "All is paid."
+        assert [one["seq"] for one in exported["events"]] == [*range(1, 12)]
+        assert len(exported["responses"]) == 2
+        assert there.weft("runs", "cancel", first, "--reason", "no").code == 0
+        assert there.weft("runs", "cancel", first).code == 0, "once more changes nothing"
+        assert there.status(first) == "cancelled"
+        failed = there.weft("runs", "approve", first)
+        assert (failed.code, "waiting: none" in failed.err) == (1, True)
+        for command in (["show"], ["events"], ["export"], ["cancel"], ["approve"]):
+            done = there.weft("runs", *command, "run_x")
+            assert (done.code, "no run 'run_x'" in done.err) == (1, True)
+
+
+# weft worker
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_worker_carries_out_what_is_decided_elsewhere(kind: Kind, tmp_path: Path) -> None:
+    with place(tmp_path, PAY, kind) as there:
+        assert there.weft("run", "helper", "Pay.").code == 3
+        [run] = [str(one["id"]) for one in there.runs()]
+        with worker(there) as process:
+            followed = there.start("runs", "events", run, "--follow")
+            assert there.weft("runs", "approve", run).code == 0
+            out, _ = followed.communicate(timeout=PATIENCE)
+            assert json.loads(out.splitlines()[-1])["kind"] == "run.finished"
+            assert there.effects == ["pay 3"]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
+
+
+def test_a_worker_hands_over_and_quits_at_the_second_signal(tmp_path: Path) -> None:
+    script = HeldScript(by_turn(text("Done.")), turn=0)
+    with place(tmp_path, script) as there:
+        run = start_elsewhere(there)
+        with worker(there) as first:
+            asyncio.run(script.arrived(1))
+            first.send_signal(signal.SIGTERM)  # it waits for the turn
+            with pytest.raises(subprocess.TimeoutExpired):
+                first.wait(0.5)
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(PATIENCE) == 128 + signal.SIGTERM
+        script.let_go()
+        with worker(there):
+            followed = there.weft("runs", "events", run, "--follow")
+            assert json.loads(followed.lines[-1])["kind"] == "run.finished"
