@@ -451,7 +451,7 @@ def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "tools: 'look'"),
+        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "look"),
         ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom is not supported"),
         ({"tool_choice": "required"}, "tool_choice: an agent chooses"),
         ({"tool_choice": {"type": "function", "name": "look"}}, "tool_choice: an agent chooses"),
