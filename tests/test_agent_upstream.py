@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import openai
 import pytest
 from msgspec import Raw
 
@@ -22,6 +24,7 @@ from tests.agent_upstream import (
     calls,
     text,
 )
+from tests.gateway_process import gateway
 from tests.stores import Kind, empty
 from weft.agent.driver import TurnQuestion
 from weft.agent.models import RelayModels
@@ -29,7 +32,7 @@ from weft.agent.runtime import Agent, Runtime
 from weft.agent.state import RunState
 from weft.agent.stretch import StretchStart, StretchStream
 from weft.agent.tools import ToolContext, tool
-from weft.agent.upstream import RunUpstream, StretchResponse, input_of_run
+from weft.agent.upstream import CONFIG, RunUpstream, StretchResponse, input_of_run
 from weft.assembler import Response
 from weft.captures import decode_all
 from weft.context import Context
@@ -140,7 +143,7 @@ async def agent_world(
     try:
         async with Runtime(store, [agent], models, lease=LEASE) as runtime:
             agents = RunUpstream(runtime, persistence, tools_visible=lambda name: tools_visible)
-            routing = Routing({"agents": agents}, {"helper": ("agents/helper",)})
+            routing = Routing({CONFIG.name: agents}, {"helper": (f"{CONFIG.name}/helper",)})
             yield AgentWorld(runtime, store, model, folder, persistence, routing)
             await agents.close()
     finally:
@@ -433,11 +436,14 @@ def test_a_run_that_fails_is_an_error(tmp_path: Path) -> None:
 
 def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
     async def scene(world: AgentWorld) -> None:
-        upstream = world.routing.upstreams["agents"]
+        upstream = world.routing.upstreams[CONFIG.name]
         response = await upstream.send(OutgoingRequest("/responses", b'{"model":"x","input":"."}'))
         assert response.status == 404
         assert b"no agent 'x'" in await response.read()
         assert await response.read() == b""
+        count = OutgoingRequest("/responses/input_tokens", b'{"model":"helper","input":"."}')
+        assert (await upstream.send(count)).status == 404
+        assert (await world.store.runs("")).runs == []
 
     play("sqlite", tmp_path, by_turn(text("")), scene)
 
@@ -445,7 +451,7 @@ def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "tools: 'look'"),
+        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "look"),
         ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom is not supported"),
         ({"tool_choice": "required"}, "tool_choice: an agent chooses"),
         ({"tool_choice": {"type": "function", "name": "look"}}, "tool_choice: an agent chooses"),
@@ -548,7 +554,7 @@ def test_a_read_of_a_response_that_is_aborted_says_so(stops: bool, tmp_path: Pat
     going = asyncio.Event()
 
     async def scene(world: AgentWorld) -> None:
-        upstream = world.routing.upstreams["agents"]
+        upstream = world.routing.upstreams[CONFIG.name]
         assert isinstance(upstream, RunUpstream)
         body = b'{"model":"helper","input":"Go."}'
         response = await upstream.send(OutgoingRequest("/responses", body, caller="me"))
@@ -603,7 +609,7 @@ def test_the_run_may_be_worked_on_by_another_process(kind: Kind, tmp_path: Path)
             # Not entered: it starts runs, and works on none.
             runtime = Runtime(store, worker.runtime.agents.values(), NoModels())
             agents = RunUpstream(runtime, persistence)
-            routing = Routing({"agents": agents}, {"helper": ("agents/helper",)})
+            routing = Routing({CONFIG.name: agents}, {"helper": (f"{CONFIG.name}/helper",)})
             world = AgentWorld(runtime, store, model, tmp_path, persistence, routing)
             response = await world.respond("openai-chat", BODIES["openai-chat"])
             assert (response.text, response.finish_reason) == ("All is fine.", "stop")
@@ -618,3 +624,44 @@ def test_the_run_may_be_worked_on_by_another_process(kind: Kind, tmp_path: Path)
 class NoModels:
     async def respond(self, question: TurnQuestion, finish: FinishResponse) -> None:
         raise AssertionError("this process works on no run")
+
+
+# Over HTTP
+
+GATEWAY = """
+[server.keys]
+me = "key-of-mine-0123456789"
+[store]
+url = "sqlite:///runs.db"
+[upstreams.demo]
+dialect = "anthropic-messages"
+base_url = "demo:fast"
+[agents.helper]
+model = "demo/chat"
+"""
+
+
+def test_an_agent_is_a_model_of_the_gateway(tmp_path: Path) -> None:
+    key = "key-of-mine-0123456789"
+    with gateway(GATEWAY, tmp_path) as served:
+        client = openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0)
+        assert "helper" in [one.id for one in client.models.list()]
+        with client.responses.stream(model="helper", input="Go.") as stream:
+            final = stream.get_final_response()
+        assert final.output_text
+        assert (final.status, final.model) == ("completed", "helper")
+        assert client.responses.retrieve(final.id).output_text == final.output_text
+        told = client.chat.completions.create(
+            model="helper", messages=[{"role": "user", "content": "Go."}]
+        )
+        assert told.choices[0].message.content
+        again = client.responses.create(
+            model="helper", input="Again.", previous_response_id=final.id, background=True
+        )
+        while again.status in ("queued", "in_progress"):
+            again = client.responses.retrieve(again.id)
+        assert (again.status, bool(again.output_text)) == ("completed", True)
+        client.close()
+        headers = {"authorization": f"Bearer {key}"}
+        runs = httpx2.get(f"{served.url}/v1/runs", headers=headers).json()["data"]
+        assert [one["status"] for one in runs] == ["finished"] * 3

@@ -41,6 +41,7 @@ from weft.upstream.base import (
     Timeouts,
     Unreachable,
     UpstreamConfig,
+    endpoint,
 )
 
 log = logging.getLogger("weft.agent")
@@ -99,17 +100,15 @@ _read_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_approval = msgspec.json.Decoder(_ApprovalAnswer).decode
 
 
-def config_of(agents: Sequence[str], name: str = "agents") -> UpstreamConfig:
-    return UpstreamConfig(
-        name,
-        RESPONSES,
-        "agent:",
-        # A tool may take any time, and a second attempt would be a second run.
-        timeouts=Timeouts(between_events=inf),
-        retry=RetryPolicy(attempts=1),
-        breaker=BreakerPolicy(failures=0),
-        models=tuple(agents),
-    )
+CONFIG = UpstreamConfig(
+    "weft-agents",
+    RESPONSES,
+    "agent:",
+    # A tool may take any time, and a second attempt would be a second run.
+    timeouts=Timeouts(between_events=inf),
+    retry=RetryPolicy(attempts=1),
+    breaker=BreakerPolicy(failures=0),
+)
 
 
 class RunUpstream:
@@ -119,12 +118,12 @@ class RunUpstream:
         self,
         runtime: Runtime,
         persistence: Persistence,
-        config: UpstreamConfig | None = None,
+        config: UpstreamConfig = CONFIG,
         *,
         tools_visible: Callable[[str], bool] = lambda agent: True,
     ) -> None:
         """`tools_visible`: whether clients of an agent see the calls that it runs."""
-        self._config = config or config_of([*runtime.agents])
+        self._config = config
         self._runtime = runtime
         self._persistence = persistence
         self._tools_visible = tools_visible
@@ -146,6 +145,9 @@ class RunUpstream:
     async def send(self, outgoing: OutgoingRequest) -> "StretchResponse | RefusedResponse":
         """As Upstream.send."""
         context = fresh_context()
+        if outgoing.path != endpoint(RESPONSES, "", True):
+            # To count tokens, for example, must not start a run.
+            return RefusedResponse(new_error("not-found", f"agents have no {outgoing.path}"))
         try:
             request = api_of(RESPONSES).request.parse(outgoing.body, context).request
             answers = answers_in(request.messages)

@@ -21,6 +21,7 @@ from weft.agent.mcp_config import McpServerConfig, McpUnavailable
 from weft.agent.models import RelayModels
 from weft.agent.runtime import Agent, Runtime
 from weft.agent.tools import AgentTool, PythonTool, load_tool
+from weft.agent.upstream import RunUpstream
 from weft.errors import ArgumentValueError
 from weft.gateway.settings import AgentSettings, McpSettings, Settings, SettingsError
 from weft.gateway.settings.agents import MCP
@@ -132,6 +133,8 @@ class AgentService:
             concurrency=workers.concurrency,
             dispatcher=self.dispatcher,
         )
+        self.upstream = RunUpstream(self.runtime, persistence)
+        """The agents as models."""
         self.unavailable = {one.name: "not started" for one in loaded if one.servers}
         """Why an agent is not there yet, by its name."""
         self._waiting = [one for one in loaded if one.servers]
@@ -172,6 +175,7 @@ class AgentService:
 
     def drain(self) -> None:
         """Ends the streams of events: a run may go on for days."""
+        self.upstream.stop()
         self.runtime.drain()
 
     async def close(self) -> None:

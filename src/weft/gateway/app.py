@@ -82,7 +82,9 @@ class Gateway:
         self._scrub = Scrubber(settings.secrets)
         keys = {key.name: key.secret.reveal() for key in settings.keys}
         self._guard = RequestGuard(server.host, server.hosts, keys)
-        upstreams = {place.name: upstream_for(place) for place in settings.upstreams}
+        upstreams: dict[str, Upstream] = {
+            place.name: upstream_for(place) for place in settings.upstreams
+        }
         self._routing = Routing(upstreams, settings.models)
         self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
         self._sockets = ResponsesWebSocket(self, self._sessions, per_key=limits.websockets_per_key)
@@ -92,6 +94,12 @@ class Gateway:
             self._agents = AgentService(
                 settings, self._routing, persistence, self.limits, self._scrub, observers, own_runs
             )
+        if self._agents is not None and settings.agents:
+            # The agents ask the models of the settings; clients may ask the agents as well.
+            agents = self._agents.upstream
+            name = agents.config.name
+            aliases = {agent: (f"{name}/{agent}",) for agent in settings.agents}
+            self._routing = Routing({**upstreams, name: agents}, {**aliases, **settings.models})
         self._table = route_table(self, self._routing, self._sessions, self._agents)
         self._router = Starlette(
             routes=[*self._table.routes, *self._own_routes()],
