@@ -554,7 +554,7 @@ def test_calls_that_the_upstream_ran_are_shown_whole_or_not_at_all() -> None:
             ),
         ),
     ],
-    ids=str,
+    ids=lambda one: type(one).__name__,
 )
 def test_a_run_that_does_not_finish_ends_with_an_error(end: AnyRunEvent, error: ErrorPart) -> None:
     parts = merged_parts(

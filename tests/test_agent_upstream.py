@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from tests.agent_processes import LEASE, KillingStore, Places, effects, tools_in
 from tests.agent_upstream import (
@@ -25,13 +26,16 @@ from tests.stores import Kind, empty
 from weft.agent.driver import TurnQuestion
 from weft.agent.models import RelayModels
 from weft.agent.runtime import Agent, Runtime
+from weft.agent.state import RunState
+from weft.agent.stretch import StretchStart, StretchStream
 from weft.agent.tools import ToolContext, tool
-from weft.agent.upstream import RunUpstream
+from weft.agent.upstream import RunUpstream, StretchResponse, input_of_run
 from weft.assembler import Response
 from weft.captures import decode_all
+from weft.context import Context
 from weft.dialect_names import DialectName
 from weft.gateway.sessions import RetentionPolicy, Sessions
-from weft.parts import ToolApprovalRequest, ToolCall, ToolResult
+from weft.parts import ResponseMetadata, ToolApprovalRequest, ToolCall, ToolResult
 from weft.relay.incoming import (
     IncomingRequest,
     RequestBody,
@@ -43,7 +47,9 @@ from weft.relay.persistence import FinishResponse, Persistence
 from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.scrub import Scrubber
-from weft.sse import write
+from weft.sse import Event, write
+from weft.store.base import StoreError
+from weft.store.records import NewRun, RunRow
 from weft.upstream.base import OutgoingRequest, RetryPolicy, Unreachable, UpstreamConfig
 from weft.upstream.http import HttpUpstream
 
@@ -99,12 +105,19 @@ class AgentWorld:
         run = self.run(dialect, body, caller=caller)
         try:
             stream = await run.open()
-            raw = b""
+            raw = bytearray()
+
+            def take(events: list[Event]) -> bool:
+                raw.extend(b"".join(write(event.name, event.data) for event in events))
+                return True
+
+            # As the gateway does it: whatever arrives is written at once, the rest is asked for.
             while events := await stream.next():
-                raw += b"".join(write(event.name, event.data) for event in events)
+                take(events)
+                await stream.flow(take)
         finally:
             await run.close()
-        [decoded] = decode_all(raw, dialect)
+        [decoded] = decode_all(bytes(raw), dialect)
         return decoded.response
 
 
@@ -335,6 +348,43 @@ def test_the_next_run_knows_what_the_one_before_has_done(tmp_path: Path) -> None
     play("sqlite", tmp_path, by_turn(LOOK, text("Fine.")), scene)
 
 
+def test_only_the_agents_own_calls_become_those_of_functions() -> None:
+    theirs = Raw(b'{"type":"mcp_call","id":"m","name":"n","server_label":"far","arguments":"{}"}')
+    broken = Raw(b'{"type":"mcp_call","id":7}')
+    bare = Raw(b'{"role":"user","content":"."}')
+    assert input_of_run([theirs, broken, bare], "helper") == [theirs, broken, bare]
+
+
+class LostStore(KillingStore):
+    """A store that has lost its database."""
+
+    async def create_run(self, new: NewRun) -> str:
+        raise StoreError("no connection", "lost")
+
+    async def run(self, id: str) -> RunRow | None:
+        raise StoreError("no connection", "lost")
+
+
+def test_a_store_that_fails_is_an_upstream_that_cannot_be_reached(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = LostStore(empty("sqlite", tmp_path), Places())
+        runtime = Runtime(store, [Agent("helper", "m/m")], NoModels())
+        upstream = RunUpstream(runtime, Persistence(store))
+        with pytest.raises(Unreachable):
+            await upstream.send(OutgoingRequest("/responses", b'{"model":"helper","input":"."}'))
+        start = StretchStart("run_1", RunState("run_1"))
+        stream = StretchStream(
+            runtime, Persistence(store), start, ResponseMetadata("r"), label="helper"
+        )
+        response = StretchResponse(stream, Context(), lambda: None)
+        with pytest.raises(Unreachable):
+            await response.read()
+        response.abort()
+        await runtime.close()
+
+    asyncio.run(main())
+
+
 def test_answers_that_fit_no_run_are_refused(tmp_path: Path) -> None:
     async def scene(world: AgentWorld) -> None:
         first = await world.respond("openai-responses", with_tools("openai-responses"))
@@ -395,7 +445,7 @@ def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "a tool 'look'"),
+        ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "tools: 'look'"),
         ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom is not supported"),
         ({"tool_choice": "required"}, "tool_choice: an agent chooses"),
         ({"tool_choice": {"type": "function", "name": "look"}}, "tool_choice: an agent chooses"),

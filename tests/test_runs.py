@@ -380,7 +380,7 @@ def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
         ({"agent": "plain", "input": "hi", "metadata": {"a": "x" * 513}}, 400, "metadata.a"),
         (WITH_TOOLS | {"tools": [{"type": "custom", "name": "x"}]}, 400, "tools[0].type"),
         (WITH_TOOLS | {"tools": [DOOR | {"name": "a b"}]}, 400, "tools[0].name"),
-        (WITH_TOOLS | {"tools": [DOOR, DOOR]}, 400, "tools: 'door' is the name of two tools"),
+        (WITH_TOOLS | {"tools": [DOOR, DOOR]}, 400, "tools: there is a tool 'door' already"),
         (
             {"agent": "plain", "input": [{"type": "item_reference", "id": "x"}]},
             400,

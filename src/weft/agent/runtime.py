@@ -206,7 +206,7 @@ class Runtime:
             taken = {tool.name for tool in definition.tools}
             for one in client_tools:
                 if one.name in taken:
-                    raise ClientError(f"tools: {one.name!r} is the name of two tools")
+                    raise ClientError(f"tools: there is a tool {one.name!r} already")
                 taken.add(one.name)
             all_tools = (*definition.tools, *client_tools)
             definition = msgspec.structs.replace(definition, tools=all_tools)
