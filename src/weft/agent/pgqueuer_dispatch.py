@@ -40,7 +40,7 @@ from pgqueuer.types import Channel
 from weft.agent.dispatch import RUNS, Advance, wait_for
 from weft.scrub import Secret
 from weft.store.base import Store, StoreError
-from weft.store.postgres import FAULTS, LOCK_NUMBER, store_error
+from weft.store.postgres import FAULTS, SESSION_LOCK, store_error
 from weft.store.queries import Queries, StatementFailed, Verbatim
 
 SWEEP = 60.0
@@ -353,7 +353,7 @@ async def _install(url: str) -> DBSettings:
         settings = queue_settings(schema)
         queries = _queries(AsyncpgDriver(connection), settings)
         # Of the session: an upgrade cannot be one transaction. It ends with the connection.
-        await connection.execute(f"SELECT pg_advisory_lock({LOCK_NUMBER})")
+        await connection.execute(SESSION_LOCK)
         if await queries.schema_is_installed():
             await queries.upgrade()
         else:

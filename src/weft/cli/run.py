@@ -33,7 +33,7 @@ from weft.agent.events import (
     TurnStarted,
     decode_event,
 )
-from weft.agent.lifecycle import ASKED
+from weft.agent.lifecycle import ASKED, AWAITED, PARKED
 from weft.agent.runtime import UnknownAgent
 from weft.agent.state import Call, IllegalEvent, RunState
 from weft.cli.agents import StoreUnreadable, gateway_with_agents, settings_with_store, who
@@ -303,8 +303,11 @@ class Terminal:
         else:
             if asked:
                 return
-        if self._interrupted.is_set():
-            return  # the end of the run comes next
+        # Cancelled, or a call was approved when the run was about to wait: more comes.
+        if self._interrupted.is_set() or any(
+            call.state not in (ASKED, AWAITED, PARKED) for call in state.open_calls
+        ):
+            return
         waiting = [
             f"{call.judged.name} ({call.id}, {call.state.name.lower()})"
             for call in state.open_calls

@@ -39,9 +39,10 @@ READERS = 4
 STATUS_INTERVAL = 0.1
 """Seconds between two queries for the status of a transaction."""
 
-LOCK_NUMBER = 4995148757353590885
-"""Of the advisory lock that is held while tables are made or migrated."""
-LOCK = f"SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
+LOCK = "SELECT pg_advisory_xact_lock(4995148757353590885)"
+SESSION_LOCK = "SELECT pg_advisory_lock(4995148757353590885)"
+"""The same lock, held while tables are made or migrated: to the end of the transaction, or of the
+connection."""
 UNLIMITED = "SET LOCAL statement_timeout = 0"
 TRANSACTION_ID = "SELECT pg_current_xact_id()::text"
 TRANSACTION_STATUS = "SELECT pg_xact_status($1::text::xid8)"
