@@ -28,6 +28,7 @@ _CALLS = "/v1beta/{call:path}"
 _RESPONSE = "/v1/responses/{id}"
 _CONVERSATION = "/v1/conversations/{id}"
 _COMPLETION = "/v1/chat/completions/{id}"
+_RUN = "/v1/runs/{id}"
 
 
 def _stored(method: str, path: str, dialect: str = RESPONSES) -> Route:
@@ -53,6 +54,14 @@ ROUTES = (
     *(_stored(method, f"{_CONVERSATION}/items/{{item_id}}") for method in ("GET", "DELETE")),
     Route("POST", "/v1/responses/compact", "/v1/responses/compact", RESPONSES),
     Route("POST", "/v1/responses/input_tokens", "/v1/responses/input_tokens", RESPONSES),
+    _stored("GET", "/v1/agents"),
+    *(_stored(method, "/v1/runs") for method in ("GET", "POST")),
+    *(_stored(method, _RUN) for method in ("GET", "DELETE")),
+    _stored("GET", f"{_RUN}/events"),
+    *(
+        _stored("POST", f"{_RUN}/{action}")
+        for action in ("approvals", "outputs", "resolve", "messages", "cancel", "fork")
+    ),
     Route("POST", "/v1/messages", "/v1/messages", MESSAGES),
     Route("POST", "/v1/messages/count_tokens", "/v1/messages/count_tokens", MESSAGES),
     Route("POST", _CALLS, "/v1beta/models/gemini/m:generateContent", GEMINI),

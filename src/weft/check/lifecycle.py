@@ -14,6 +14,7 @@ NOT_RULES: dict[Code, str] = {
     "field-missing": "each wire has rules of its own for the shapes of its events",
     "bridge-extra-keys": "reports what a stage did for a target without such tools",
     "bridge-no-input": "reports what a stage did for a target without such tools",
+    "turn-interrupted": "reports what happened to a run of an agent, not on a wire",
     "stop-cut": "reports that Weft applied a stop sequence of the request",
     "choice-other": "the checker reads every choice of a response, each by itself",
     "choice-index-missing": "the wire has this rule itself",
