@@ -229,6 +229,13 @@ def test_all_outputs_are_taken_or_none() -> None:
     assert (state.calls["c"].result, state.calls["c"].is_error) == (text_result("there"), True)
 
 
+def test_a_run_cannot_wait_for_what_has_come_meanwhile() -> None:
+    state = run_with(ToolSpec("t", kind="client"), calls=[call_of("c", "t", "client")])
+    append(state, OutputsSubmitted((CallOutput("c"),)))
+    with pytest.raises(IllegalEvent, match="not for"):
+        append(state, RunWaiting((), ("c",)))
+
+
 def test_an_attempt_has_the_next_number() -> None:
     state = run_with(ToolSpec("t"), calls=[call_of("c", "t")])
     with pytest.raises(IllegalEvent, match="attempt 2: expected attempt 1"):

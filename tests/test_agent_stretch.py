@@ -106,8 +106,6 @@ def asked_of(parts: Sequence[Part]) -> list[str]:
         [NO_B, NO_A],
         # The run waited for the second answer when it came; whoever gave both does not.
         [NO_B, RunWaiting(approvals=("a",)), NO_A],
-        # Written while the answer came: nobody waits for it any more.
-        [NO_B, NO_A, RunWaiting(approvals=("a",))],
     ],
 )
 def test_a_wait_that_is_over_does_not_end_a_stretch(

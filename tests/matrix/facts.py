@@ -4,7 +4,8 @@ Two responses say the same if their facts are the same. So this is what a conver
 how text is cut into parts and where it stands between calls (texts of one kind are joined), ids
 of items and of calls that the upstream ran, how often a source is told, the kind of an error,
 whether a sum of tokens is told beside what it sums up and a zero beside it, and how a free-form
-call is wrapped (`{"input": …}` is its text).
+call (`{"input": …}` is its text) and the result of an MCP call (`{"type":"call","output":…}`) are
+wrapped.
 """
 
 from collections import Counter
@@ -103,7 +104,7 @@ def _item(item: object, names: dict[str, str]) -> Iterator[Fact]:
             word = "error" if item.is_error else "preliminary" if item.preliminary else "final"
             yield (
                 "result",
-                f"{names.get(item.id, item.id)} {word} {_meaning(bytes(item.result).decode())}",
+                f"{names.get(item.id, item.id)} {word} {_result(bytes(item.result))}",
             )
         case ToolApprovalRequest():
             yield "approval", f"{names.get(item.id, item.id)} {item.approval_id}"
@@ -121,6 +122,14 @@ def _meaning(text: str) -> str:
     """JSON whose spelling does not matter."""
     found = canonical(text)
     return text if found is None else found.decode()
+
+
+def _result(result: bytes) -> str:
+    """A result, without what the Responses API repeats of an MCP call in it."""
+    found = msgspec.json.decode(result)
+    if isinstance(found, dict) and found.get("type") == "call" and found.get("output") is not None:
+        result = msgspec.json.encode(found["output"])
+    return _meaning(result.decode())
 
 
 def _call(item: ToolCall) -> str:

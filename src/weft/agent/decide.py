@@ -211,11 +211,7 @@ def _next_of_calls(state: RunState, now: float, live: Collection[str]) -> list[A
         if action is not None:
             actions.append(action)
     if not actions and not running:
-        ids = {
-            phase: tuple(call.id for call in state.open_calls if call.state is phase)
-            for phase in (ASKED, AWAITED, PARKED)
-        }
-        waiting = RunWaiting(approvals=ids[ASKED], outputs=ids[AWAITED], parked=ids[PARKED])
+        waiting = state.waits_for
         if waiting != state.waiting:
             actions.append(WaitOutside(waiting, due(state)))
     return actions

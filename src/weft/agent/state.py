@@ -43,7 +43,16 @@ from weft.agent.events import (
     TurnStarted,
     text_result,
 )
-from weft.agent.lifecycle import AWAITED, CALL, CLOSED, PROPOSED, CallPhase, CallTransition
+from weft.agent.lifecycle import (
+    ASKED,
+    AWAITED,
+    CALL,
+    CLOSED,
+    PARKED,
+    PROPOSED,
+    CallPhase,
+    CallTransition,
+)
 from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
 from weft.parts import FinishReason
@@ -170,6 +179,15 @@ class RunState:
         """Whether nothing is under way: no turn, and no call that has no result."""
         turn = self.turn
         return not self.open_calls and (turn is None or turn.state is not TurnState.OPEN)
+
+    @property
+    def waits_for(self) -> RunWaiting:
+        """The calls that need somebody outside."""
+        ids = {
+            phase: tuple(call.id for call in self.open_calls if call.state is phase)
+            for phase in (ASKED, AWAITED, PARKED)
+        }
+        return RunWaiting(approvals=ids[ASKED], outputs=ids[AWAITED], parked=ids[PARKED])
 
     @property
     def has_unread(self) -> bool:
@@ -370,8 +388,13 @@ class RunState:
         if event.key:
             self.message_keys.add(event.key)
 
-    def _nothing(self, event: LimitReached | RunWaiting, at: float) -> None:
+    def _limit(self, event: LimitReached, at: float) -> None:
         """For the reader of the log; what follows from it is an event of its own."""
+
+    def _waits(self, event: RunWaiting, at: float) -> None:
+        # Somebody may have decided or submitted something since the driver looked.
+        if event != self.waits_for:
+            raise IllegalEvent(f"run.waiting: the run waits for {self.waits_for}, not for {event}")
 
     def _ended(self, event: RunEnd, at: float) -> None:
         turn = self.turn
@@ -412,8 +435,8 @@ _FOLD: dict[type[LoggedEvent], Callable[[RunState, Any, float], None]] = {
     CallResolved: RunState._resolved,
     OutputsSubmitted: RunState._outputs,
     MessageAdded: RunState._message,
-    LimitReached: RunState._nothing,
-    RunWaiting: RunState._nothing,
+    LimitReached: RunState._limit,
+    RunWaiting: RunState._waits,
     RunFinished: RunState._ended,
     RunFailed: RunState._ended,
     RunCancelled: RunState._ended,
