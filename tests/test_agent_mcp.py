@@ -316,6 +316,7 @@ def test_a_call_whose_server_dies_is_ambiguous(transport: str) -> None:
     on(transport, test)
 
 
+@pytest.mark.long
 def test_all_calls_in_progress_become_ambiguous_and_the_next_one_finds_a_new_process() -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         begun = Begun()
@@ -355,6 +356,7 @@ def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> N
     asyncio.run(test())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", BOTH)
 def test_a_call_that_is_late_is_ambiguous_and_does_not_disturb_others(transport: str) -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:

@@ -157,6 +157,7 @@ def worker(url: str, upstream: str, folder: Path, kill: str) -> int:
     return subprocess.run(command, capture_output=True, timeout=60).returncode
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kill", ["before:1", "after:1", "before:2", "before:3", "effect:1"])
 def test_a_stretch_goes_on_with_the_process_that_takes_over(kill: str, tmp_path: Path) -> None:
     url = empty("sqlite", tmp_path)

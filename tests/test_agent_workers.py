@@ -28,6 +28,8 @@ from weft.agent.state import IllegalEvent, fold
 from weft.agent.tools import tool
 from weft.store.records import RunEvent
 
+pytestmark = pytest.mark.long  # several processes each, and leases that expire
+
 LEASE = 2.0
 LONG = 300.0
 """A lease that does not expire during a test, nor does anybody look without being told."""

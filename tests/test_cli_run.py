@@ -330,6 +330,7 @@ def test_a_second_ctrl_c_quits_and_the_run_can_be_resumed(tmp_path: Path) -> Non
         assert there.effects == ["mail me"]
 
 
+@pytest.mark.long
 def test_a_run_whose_process_died_is_resumed_and_what_is_unknown_is_settled(
     tmp_path: Path,
 ) -> None:
@@ -355,6 +356,7 @@ def test_it_leaves_the_runs_of_others_alone(tmp_path: Path) -> None:
         assert len(there.effects) == 1
 
 
+@pytest.mark.long
 def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     with place(tmp_path, MAIL) as there:
         for arguments, code, words in (
@@ -375,6 +377,7 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
 # weft runs
 
 
+@pytest.mark.long
 def test_runs_are_listed_shown_exported_and_cancelled(tmp_path: Path) -> None:
     with place(tmp_path, PAY) as there:
         assert there.weft("runs", "list").code == 2, "there is no store yet"
@@ -402,6 +405,7 @@ def test_runs_are_listed_shown_exported_and_cancelled(tmp_path: Path) -> None:
 # weft worker
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_worker_carries_out_what_is_decided_elsewhere(kind: Kind, tmp_path: Path) -> None:
     with place(tmp_path, PAY, kind) as there:
@@ -417,6 +421,7 @@ def test_a_worker_carries_out_what_is_decided_elsewhere(kind: Kind, tmp_path: Pa
             assert process.wait(PATIENCE) == 0
 
 
+@pytest.mark.long
 def test_a_worker_hands_over_and_quits_at_the_second_signal(tmp_path: Path) -> None:
     script = HeldScript(by_turn(text("Done.")), turn=0)
     with place(tmp_path, script) as there:

@@ -884,6 +884,7 @@ connect_timeout = 0.1
 """
 
 
+@pytest.mark.long
 def test_an_agent_uses_the_tools_of_an_mcp_server(tmp_path: Path) -> None:
     server = Path(__file__).with_name("agent_mcp_server.py")
     command = json.dumps([sys.executable, str(server), "stdio"])
