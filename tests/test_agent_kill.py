@@ -7,9 +7,7 @@ every call is closed once, a nameless one is never run, the run ends, and the st
 
 import asyncio
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -165,33 +163,6 @@ def test_a_run_survives_kill_9(kill: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill", ALL)
 def test_a_run_survives_kill_9_everywhere(kill: str, kind: Kind, tmp_path: Path) -> None:
     survive(kind, tmp_path, kill)
-
-
-FROZEN = ["before:2", "before:5", "after:8", "effect:1", "effect:3"]
-
-
-@pytest.mark.parametrize(
-    "place", ["after:3", *(pytest.param(place, marks=pytest.mark.long) for place in FROZEN)]
-)
-def test_a_frozen_process_that_wakes_up_changes_nothing(place: str, tmp_path: Path) -> None:
-    """Another one has taken the run over meanwhile, and a person has settled what was parked."""
-    with site("sqlite", tmp_path) as there:
-        command = [sys.executable, "-m", "tests.agent_processes", there.url, there.upstream.url]
-        with subprocess.Popen(
-            [*command, str(there.folder), f"freeze:{place}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as frozen:
-            _, status = os.waitpid(frozen.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
-            asyncio.run(settle(there))
-            before = asyncio.run(check(there))
-            frozen.send_signal(signal.SIGCONT)
-            said, errors = frozen.communicate(timeout=60)
-        assert said.splitlines()[-1].startswith("rests run.finished"), errors
-        assert asyncio.run(check(there)) == before
-        verify(there)
 
 
 PAIRS = [tuple(random.Random(seed).choices(ALL, k=2)) for seed in range(12)]
