@@ -7,6 +7,7 @@ import msgspec
 import openai.types.responses as sdk
 import pytest
 
+import weft
 from tests.responses_events import (
     COMPLETED,
     CREATED,
@@ -1538,3 +1539,15 @@ def test_a_body_without_output_is_an_error_that_says_why() -> None:
 def test_a_body_beside_a_stream_is_ignored() -> None:
     response = decoded(CREATED, json.loads(body(MESSAGE)), COMPLETED).response
     assert (response.items, codes(response)) == ((), ["message-ignored"])
+
+
+def test_an_item_of_a_whole_response_that_is_no_object_is_ignored_with_a_finding() -> None:
+    body = (
+        b'{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"m",'
+        b'"output":["1",{"type":"message","id":"msg_1","role":"assistant","content":'
+        b'[{"type":"output_text","text":"Warp.","annotations":[]}]}]}'
+    )
+    [decoded] = weft.decode_all(body, "openai-responses")
+    assert decoded.response.text == "Warp."
+    assert len(decoded.response.items) == 1
+    assert "event-unknown" in [finding.code for finding in decoded.response.findings]

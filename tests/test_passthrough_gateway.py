@@ -365,7 +365,12 @@ def assert_reaches(world: Passing, official: Official, capture: Capture) -> None
                 assert heard.error is not None
             elif heard.error is None:
                 assert words(heard) == words(meant)
-                assert calls(heard) == calls(meant)
+                told_calls = calls(heard)
+                if meant.finish_reason == "length" and meant.invalid_tool_calls:
+                    # A call that the limit has cut is told as far as it came; a wire without end
+                    # marks cannot say that it is not whole.
+                    told_calls = told_calls[: len(calls(meant))]
+                assert told_calls == calls(meant)
 
 
 @pytest.mark.parametrize("quirk", QUIRKS, ids=str)

@@ -169,8 +169,7 @@ class OutputItems:
 
     def done(self, event: ResponsesEvent) -> None:
         raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
-        if not bytes(raw).startswith(b"{"):
-            self._findings.once("event-unknown", "item", "an item that is not an object: ignored")
+        if not self._is_object(raw):
             return
         wire_item = self._state.salvage.item(raw, ResponsesItem)
         item = self._resolve(event, wire_item)
@@ -216,10 +215,16 @@ class OutputItems:
     def read_all(self, output: list[Raw]) -> None:
         """Decodes items that arrive all at once."""
         # Only `done` runs, with the item still UNSEEN: its handlers emit whole texts as one delta.
-        for index, raw in enumerate(output):
+        for index, raw in enumerate(filter(self._is_object, output)):
             wire_item = self._state.salvage.item(raw, ResponsesItem)
             item = self._resolve(ResponsesEvent(output_index=index), wire_item)
             self._finish_item(item, wire_item, raw)
+
+    def _is_object(self, raw: Raw) -> bool:
+        is_object = bytes(raw).startswith(b"{")
+        if not is_object:
+            self._findings.once("event-unknown", "item", "an item that is not an object: ignored")
+        return is_object
 
     def complete_from_snapshot(self, output: list[Raw]) -> None:
         """Finishes items that were never done from the terminal snapshot. A stream without items
