@@ -38,7 +38,7 @@ from weft.agent.events import (
     Verdict,
     text_result,
 )
-from weft.agent.lifecycle import CALL, CLOSED, CallPhase, CallTransition
+from weft.agent.lifecycle import CALL, CLOSED, CallTransition, RunCallState
 from weft.agent.state import IllegalEvent, RunState
 from weft.agent.tool_spec import RetryClass, ToolSpec
 
@@ -54,18 +54,18 @@ STEPS: dict[CallTransition, AnyRunEvent] = {
     CallTransition.RETRY: CallResolved("c", "retry", "me"),
     CallTransition.SUBMIT: OutputsSubmitted((CallOutput("c", text_result("ok")),)),
 }
-WAYS: dict[CallPhase, tuple[Verdict, tuple[CallTransition, ...]]] = {
-    CallPhase.PROPOSED: ("dispatch", ()),
-    CallPhase.ASKED: ("ask", (CallTransition.ASK,)),
-    CallPhase.AWAITED: ("client", ()),
-    CallPhase.INTENDED: ("dispatch", (CallTransition.INTEND,)),
-    CallPhase.PARKED: ("dispatch", (CallTransition.INTEND, CallTransition.PARK)),
-    CallPhase.CLOSED: ("dispatch", (CallTransition.INTEND, CallTransition.FINISH)),
+WAYS: dict[RunCallState, tuple[Verdict, tuple[CallTransition, ...]]] = {
+    RunCallState.PROPOSED: ("dispatch", ()),
+    RunCallState.ASKED: ("ask", (CallTransition.ASK,)),
+    RunCallState.AWAITED: ("client", ()),
+    RunCallState.INTENDED: ("dispatch", (CallTransition.INTEND,)),
+    RunCallState.PARKED: ("dispatch", (CallTransition.INTEND, CallTransition.PARK)),
+    RunCallState.CLOSED: ("dispatch", (CallTransition.INTEND, CallTransition.FINISH)),
 }
 """How a call gets into each state."""
 
 
-def run_in(call: CallPhase, **tool: object) -> RunState:
+def run_in(call: RunCallState, **tool: object) -> RunState:
     verdict, steps = WAYS[call]
     state = run_with(ToolSpec("t", **tool), calls=[call_of("c", "t", verdict)])  # type: ignore[arg-type]
     for step in steps:
@@ -74,8 +74,10 @@ def run_in(call: CallPhase, **tool: object) -> RunState:
     return state
 
 
-@pytest.mark.parametrize(("before", "step"), list(product(CallPhase, CallTransition)))
-def test_exactly_the_steps_of_the_table_are_legal(before: CallPhase, step: CallTransition) -> None:
+@pytest.mark.parametrize(("before", "step"), list(product(RunCallState, CallTransition)))
+def test_exactly_the_steps_of_the_table_are_legal(
+    before: RunCallState, step: CallTransition
+) -> None:
     state = run_in(before)
     event, seq = STEPS[step], state.seq
     if isinstance(event, CallIntended):
@@ -103,7 +105,7 @@ LEFT_BEHIND: dict[tuple[RetryClass, bool], list[type[Action]]] = {
 def test_an_intent_without_receipt_is_repeated_only_if_its_tool_allows_it(
     retry: RetryClass, has_lookup: bool
 ) -> None:
-    state = run_in(CallPhase.INTENDED, retry=retry, has_lookup=has_lookup)
+    state = run_in(RunCallState.INTENDED, retry=retry, has_lookup=has_lookup)
     assert decide(state, 10.0, live={"c"}) == [], "it is still running here"
     actions = decide(state, 10.0)
     assert [type(one) for one in actions] == LEFT_BEHIND[retry, has_lookup]
@@ -115,17 +117,17 @@ def test_an_intent_without_receipt_is_repeated_only_if_its_tool_allows_it(
 
 
 def test_what_each_state_of_a_call_leads_to() -> None:
-    assert decide(run_in(CallPhase.PROPOSED), 10.0) == [DispatchCall("c", 1)]
-    assert decide(run_in(CallPhase.ASKED), 99.0) == [WaitOutside(RunWaiting(("c",)), 100.0)]
-    assert decide(run_in(CallPhase.ASKED), 100.0) == [ExpireApproval("c")]
-    assert decide(run_in(CallPhase.AWAITED), 10.0) == [WaitOutside(RunWaiting((), ("c",)), None)]
+    assert decide(run_in(RunCallState.PROPOSED), 10.0) == [DispatchCall("c", 1)]
+    assert decide(run_in(RunCallState.ASKED), 99.0) == [WaitOutside(RunWaiting(("c",)), 100.0)]
+    assert decide(run_in(RunCallState.ASKED), 100.0) == [ExpireApproval("c")]
+    assert decide(run_in(RunCallState.AWAITED), 10.0) == [WaitOutside(RunWaiting((), ("c",)), None)]
     waiting = RunWaiting((), (), ("c",))
-    assert decide(run_in(CallPhase.PARKED), 10.0) == [WaitOutside(waiting, None)]
-    assert decide(run_in(CallPhase.CLOSED), 10.0) == [StartTurn(2, 1, is_last=False)]
+    assert decide(run_in(RunCallState.PARKED), 10.0) == [WaitOutside(waiting, None)]
+    assert decide(run_in(RunCallState.CLOSED), 10.0) == [StartTurn(2, 1, is_last=False)]
 
 
 def test_a_run_that_waits_already_does_nothing() -> None:
-    state = run_in(CallPhase.PARKED)
+    state = run_in(RunCallState.PARKED)
     append(state, RunWaiting((), (), ("c",)))
     assert decide(state, 10.0) == []
 
@@ -150,7 +152,7 @@ def test_an_approval_may_hold_for_later_calls(scope: str, other: type[Action]) -
 
 
 def test_a_denied_call_tells_the_model_why() -> None:
-    state = run_in(CallPhase.ASKED)
+    state = run_in(RunCallState.ASKED)
     append(state, ApprovalDecided("a", "c", False, "me", reason="too expensive"))
     call = state.calls["c"]
     assert (call.state, call.is_error) == (CLOSED, True)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -64,7 +64,7 @@ from weft.agent.events import (
 from weft.agent.gate import judge
 from weft.agent.state import Call, IllegalEvent, RunState, TurnState
 from weft.agent.tool_spec import Ambiguous, Changed, Finished, NotDone, ToolSpec
-from weft.agent.tools import AgentTool, BadArguments, PythonTool, ToolContext
+from weft.agent.tools import AgentTool, Arguments, BadArguments, PythonTool, ToolContext
 from weft.agent.turns import turn_request
 from weft.assembler import Response
 from weft.codec import fresh_context
@@ -514,7 +514,7 @@ class RunDriver:
         return ToolContext(self.state.id, call.id, attempt=attempt, executor=self._shop.threads)
 
     async def _call(
-        self, call: Call, tool: AgentTool, arguments: Any, context: ToolContext
+        self, call: Call, tool: AgentTool, arguments: Arguments, context: ToolContext
     ) -> None:
         # A process that was frozen since it wrote the intent is taken for dead by now: somebody may
         # have been told that the call has not happened.
@@ -560,7 +560,7 @@ class RunDriver:
                 await self._append(CallParked(call.id, why))
 
     async def _transact(
-        self, call: Call, tool: PythonTool, arguments: Any, context: ToolContext
+        self, call: Call, tool: PythonTool, arguments: Arguments, context: ToolContext
     ) -> None:
         """Effects and receipt in one transaction."""
         limit = self.state.definition.limits.result

@@ -11,7 +11,7 @@ call into a state that does not exist; `decide` reads the states; the tests walk
 from enum import Enum
 
 
-class CallPhase(Enum):
+class RunCallState(Enum):
     """Where a call is."""
 
     PROPOSED = "the model asked for it"
@@ -37,10 +37,10 @@ class CallTransition(Enum):
     SUBMIT = "outputs.submitted"
 
 
-PROPOSED, ASKED, AWAITED = CallPhase.PROPOSED, CallPhase.ASKED, CallPhase.AWAITED
-INTENDED, PARKED, CLOSED = CallPhase.INTENDED, CallPhase.PARKED, CallPhase.CLOSED
+PROPOSED, ASKED, AWAITED = RunCallState.PROPOSED, RunCallState.ASKED, RunCallState.AWAITED
+INTENDED, PARKED, CLOSED = RunCallState.INTENDED, RunCallState.PARKED, RunCallState.CLOSED
 
-CALL: dict[CallPhase, dict[CallTransition, CallPhase]] = {
+CALL: dict[RunCallState, dict[CallTransition, RunCallState]] = {
     PROPOSED: {
         CallTransition.REFUSE: CLOSED,
         CallTransition.ASK: ASKED,

@@ -50,8 +50,8 @@ from weft.agent.lifecycle import (
     CLOSED,
     PARKED,
     PROPOSED,
-    CallPhase,
     CallTransition,
+    RunCallState,
 )
 from weft.agent.tool_spec import ToolSpec
 from weft.errors import ClientError
@@ -100,7 +100,7 @@ class Call:
     judged: JudgedCall
     turn: int
     tool: ToolSpec | None
-    state: CallPhase
+    state: RunCallState
     attempts: int = 0
     approval: ApprovalRequested | None = None
     decision: ApprovalDecided | None = None
@@ -411,7 +411,7 @@ class RunState:
         self.end = event
 
 
-_FIRST: dict[str, CallPhase] = {
+_FIRST: dict[str, RunCallState] = {
     "dispatch": PROPOSED,
     "ask": PROPOSED,
     "refused": PROPOSED,  # its own event follows in the same transaction

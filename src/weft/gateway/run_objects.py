@@ -18,7 +18,7 @@ from weft.agent.events import (
     TurnFinished,
     decode_event,
 )
-from weft.agent.lifecycle import ASKED, AWAITED, PARKED, CallPhase
+from weft.agent.lifecycle import ASKED, AWAITED, PARKED, RunCallState
 from weft.agent.state import Call, RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.parts import Usage
@@ -37,12 +37,12 @@ class _OutputItem(msgspec.Struct):
     content: list[_OutputContent] | None = None
 
 
-class _ResponseOutput(msgspec.Struct):
+class _TurnOutput(msgspec.Struct):
     output: list[_OutputItem] = []
 
 
 _read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_read_output = msgspec.json.Decoder(_ResponseOutput).decode
+_read_output = msgspec.json.Decoder(_TurnOutput).decode
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ def _parked(view: RunView, call: Call) -> JsonObject:
     return {"key": key, "intended_at": int(call.intended_at), "why": call.why}
 
 
-_MORE: dict[CallPhase, Callable[[RunView, Call], JsonObject]] = {
+_MORE: dict[RunCallState, Callable[[RunView, Call], JsonObject]] = {
     ASKED: _approval,
     AWAITED: lambda view, call: {},
     PARKED: _parked,
