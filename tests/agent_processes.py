@@ -4,7 +4,7 @@ python -m tests.agent_processes STORE UPSTREAM FOLDER [KILL]
 
 Starts a run, or goes on with the one that is there, until it ends or waits, and says which. KILL
 says where to die of SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or
-`effect:2`, right after the second effect of a tool; `freeze:after:7` is SIGSTOP there.
+`effect:2`, right after the second effect of a tool.
 """
 
 import asyncio
@@ -54,11 +54,8 @@ class Places:
 
     def reach(self, place: str) -> None:
         self.counts[place] += 1
-        here = f"{place}:{self.counts[place]}"
-        if self._kill == here:
+        if self._kill == f"{place}:{self.counts[place]}":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif self._kill == f"freeze:{here}":
-            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class KillingStore(SqlStore):
