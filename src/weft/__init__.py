@@ -9,6 +9,17 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 
 if _typing.TYPE_CHECKING:
+    from weft.agent.agents import Agent
+    from weft.agent.definition import Limits
+    from weft.agent.library import (
+        LogEntry,
+        PendingCall,
+        RunHandle,
+        RunResult,
+        RunStep,
+        Runtime,
+        UpstreamOptions,
+    )
     from weft.agent.tool_spec import Done, NotDone
     from weft.agent.tools import ToolContext, tool
     from weft.assembler import ReasoningItem, Response, TextItem
@@ -77,6 +88,7 @@ if _typing.TYPE_CHECKING:
         ToolResult,
         Usage,
     )
+    from weft.prices import Price
     from weft.request import (
         AnyContent,
         CallContent,
@@ -100,6 +112,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DIALECTS",
+    "Agent",
     "AnyContent",
     "AnyPart",
     "ArgumentTypeError",
@@ -130,6 +143,8 @@ __all__ = [
     "Ids",
     "ImageContent",
     "InternalError",
+    "Limits",
+    "LogEntry",
     "Loss",
     "Markup",
     "Message",
@@ -139,6 +154,8 @@ __all__ = [
     "OpaqueContent",
     "OutputFormat",
     "Part",
+    "PendingCall",
+    "Price",
     "Quirks",
     "ReasoningContent",
     "ReasoningDelta",
@@ -152,6 +169,10 @@ __all__ = [
     "ResponseMetadata",
     "ResponsesQuirks",
     "ResultContent",
+    "RunHandle",
+    "RunResult",
+    "RunStep",
+    "Runtime",
     "Sampling",
     "Source",
     "TextContent",
@@ -174,6 +195,7 @@ __all__ = [
     "UnknownDialect",
     "Unreadable",
     "UpstreamError",
+    "UpstreamOptions",
     "Usage",
     "WeftError",
     "__version__",
@@ -191,6 +213,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "weft.agent.definition": "Limits",
+    "weft.agent.library": (
+        "LogEntry PendingCall RunHandle RunResult RunStep Runtime UpstreamOptions"
+    ),
+    "weft.agent.agents": "Agent",
     "weft.agent.tool_spec": "Done NotDone",
     "weft.agent.tools": "ToolContext tool",
     "weft.assembler": "ReasoningItem Response TextItem",
@@ -221,6 +248,7 @@ _HOMES = {
         "ResponseMetadata Source TextDelta TextEnd TextStart ToolApprovalRequest ToolCall "
         "ToolParamsDelta ToolParamsEnd ToolParamsStart ToolResult Usage"
     ),
+    "weft.prices": "Price",
     "weft.request": (
         "AnyContent CallContent FileContent Hosted ImageContent Message OpaqueContent "
         "OutputFormat ReasoningContent ReasoningOptions Request ResultContent Sampling "

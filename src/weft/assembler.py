@@ -13,7 +13,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.findings import Finding
+from weft.large_json import joined
 from weft.parts import (
+    Delta,
     ErrorKind,
     ErrorPart,
     File,
@@ -74,7 +76,7 @@ class Buffer:
     def text(self) -> str:
         if self._pieces or len(self._blocks) > 1:
             # What was joined is kept as the only block: a second read costs nothing.
-            self._blocks = ["".join((*self._blocks, *self._pieces))]
+            self._blocks = [joined([*self._blocks, *self._pieces])]
             self._pieces.clear()
         return self._blocks[0] if self._blocks else ""
 
@@ -273,10 +275,39 @@ class Assembler:
         """Whether there is no content at all yet."""
         return not self._slots
 
+    @property
+    def usage(self) -> Usage | None:
+        """What was reported so far."""
+        metadata, finish = self._metadata, self._finish
+        reported = None if metadata is None else metadata.usage
+        return merged(reported, None if finish is None else finish.usage)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the response has ended without an error."""
+        return self._finish is not None and self._error is None
+
+    @property
+    def length(self) -> int:
+        """The characters of all texts, reasoning and arguments so far."""
+        return sum(
+            slot.buffer.length
+            for slot in self._slots
+            if isinstance(slot, _TextSlot | _ReasoningSlot | _CallSlot)
+        )
+
     def text(self, id: str) -> str:
         """What the deltas of a text part add up to so far."""
         known = self._texts.get(id)
         return known.buffer.text if known else ""
+
+    def buffer(self, part: Delta) -> Buffer:
+        """Where the deltas of the item of this one are collected."""
+        if isinstance(part, TextDelta):
+            return self._texts[part.id].buffer
+        if isinstance(part, ReasoningDelta):
+            return self._reasonings[part.id].buffer
+        return self._calls[part.id].buffer
 
     def reasoning(self, id: str) -> str:
         """What the deltas of a reasoning part add up to so far."""

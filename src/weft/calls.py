@@ -18,7 +18,6 @@ still become JSON) are evaluated lazily, and each scan resumes where the last on
 
 from collections.abc import Sequence
 from enum import Enum
-from itertools import islice, takewhile
 
 import msgspec
 from msgspec import UNSET
@@ -170,6 +169,10 @@ class Ledger:
         self._claims = Claims()
         self._first = 0
         """The first call that is not announced."""
+        self._named = 0
+        """The first call that has no name: names come to stay, so no call is looked at twice."""
+        self._filled = 0
+        """The call behind the last one before that which has arguments."""
         self._waiting: set[int] = set()
         """The calls, by ordinal, of which something has not come out."""
 
@@ -204,6 +207,18 @@ class Ledger:
             self._group = group
         return out
 
+    def extend(self, piece: str, data: bytes = b"") -> bool:
+        """Appends a delta to the call of the last one, which had no name: what `feed` would do with
+        it. Returns False, and does nothing, if `feed` might do anything else."""
+        call = self._last
+        if call is None or call.announced is None or call.half or call.sent < call.buffer.length:
+            return False
+        if call.finished or len(piece) >= call.buffer.length:  # it may repeat what came before
+            return False
+        call.add(piece)
+        call.sent = call.buffer.length
+        return True
+
     def sign(self, signature: str | None, extra: Json) -> None:
         """Takes in what came beside the calls and belongs to the last one."""
         if self._last is not None:
@@ -219,7 +234,8 @@ class Ledger:
         """
         out: list[Part] = []
         calls, self._calls = self._calls, []
-        self._by_id, self._by_index, self._last, self._group, self._first = {}, {}, None, [], 0
+        self._by_id, self._by_index, self._last, self._group = {}, {}, None, []
+        self._first = self._named = self._filled = 0
         self._waiting.clear()
         for call in calls:
             if call.half:
@@ -471,19 +487,23 @@ class Ledger:
                 self._let_flow(call, out)
         # Its name may be what the calls behind it were waiting for.
         elif call.name is not None and (call.buffer.length or call.ordinal == self._first):
-            self._announce_in_order(out)
+            self._announce_in_order(call, out)
         self._update_waiting(call)
 
-    def _announce_in_order(self, out: list[Part]) -> None:
+    def _announce_in_order(self, changed: _LedgerCall, out: list[Part]) -> None:
         """Announces all calls that have a name and arguments, and those with a name that stand
         before one. A call without a name lets none behind it pass: order is what clients see.
         """
-        waiting = islice(self._calls, self._first, None)
-        named = list(takewhile(lambda call: call.name is not None, waiting))
-        while named and not named[-1].buffer.length:
-            named.pop()
-        self._first += len(named)
-        for call in named:
+        calls = self._calls
+        while self._named < len(calls) and calls[self._named].name is not None:
+            self._named += 1
+            if calls[self._named - 1].buffer.length:
+                self._filled = self._named
+        if changed.buffer.length and changed.ordinal < self._named:
+            self._filled = max(self._filled, changed.ordinal + 1)
+        ready = calls[self._first : self._filled]
+        self._first += len(ready)
+        for call in ready:
             self._announce(call, out)
             if call.buffer.length:
                 self._let_flow(call, out)

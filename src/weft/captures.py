@@ -11,23 +11,24 @@ offsets are counted over the whole capture, heads included.
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, Protocol, TypeVar, cast, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.arguments import bytes_argument
 from weft.assembler import Assembler, Response
-from weft.codec import Converted, Encoder, Pipe, readable
+from weft.codec import Converted, Pipe, readable
 from weft.context import Context
-from weft.dialects import DIALECTS, DialectName
+from weft.dialects import DIALECTS, DialectName, dialect_named
 from weft.dialects.base import Dialect
-from weft.errors import Unreadable
+from weft.errors import UnknownDialect, Unreadable
 from weft.findings import Finding
 from weft.ids import CaptureIds
 from weft.parts import AnyPart, Part
-from weft.sse import Frame, FrameReader
+from weft.sse import Event, Frame, FrameReader, write
 
 MAX_CAPTURED_EVENT = 1 << 30
 """Bytes of one event of a capture, where its size is not known beforehand."""
@@ -162,6 +163,10 @@ class CaptureFrames:
 # of a few: dialects look at the first ones for its id, and at the last ones for its terminator.
 _REMEMBERED = 32
 
+MAX_CHOICES = 128
+"""Choices of one response that are read, as many as a request of the Chat Completions API may ask
+for. Each of them reads every frame; of further ones the finding `choice-other` remains."""
+
 
 class _Window(Sequence[Frame]):
     """The first and the last frames of a response: what a dialect looks at to find its end."""
@@ -264,28 +269,48 @@ class ChoiceReader:
         return self.pipe.response
 
 
+class ChoiceEncoder:
+    """Encodes one choice of one response in another dialect: its parts in, events out."""
+
+    def __init__(self, choice: ChoiceReader, target: DialectName) -> None:
+        dialect = dialect_named(target)
+        if dialect.encoder is None:
+            raise UnknownDialect(f"{dialect.name} cannot be encoded")
+        # Other ids than the decoder's, although both read the same frames: an encoder that mints
+        # one more must not change what is decoded.
+        self._ids = CaptureIds(choice.ids.mint("target").encode())
+        context = replace(choice.context, ids=self._ids, choice=0)
+        self._encoder = dialect.encoder(context, choice.pipe.guard.fold, choice.pipe.findings)
+
+    def read(self, frame: Frame) -> None:
+        """To be called with each frame, before its parts are fed."""
+        self._ids.read(frame.data)
+
+    def feed(self, parts: Sequence[Part]) -> list[Event]:
+        return self._encoder.feed(parts)
+
+    def finish(self) -> list[Event]:
+        return self._encoder.finish()
+
+
 class ChoiceConverter:
     """One choice of one response: frames in, events of another dialect out."""
 
     def __init__(self, choice: ChoiceReader, target: DialectName) -> None:
         self._choice = choice
-        # Other ids than the decoder's, although both read the same frames: an encoder that mints
-        # one more must not change what is decoded.
-        self._ids = CaptureIds(choice.ids.mint("target").encode())
-        pipe = choice.pipe
-        self._encoder = Encoder(
-            target,
-            context=replace(choice.context, ids=self._ids, choice=0),
-            fold=pipe.guard.fold,
-            collector=pipe.findings,
-        )
+        self._encoder = ChoiceEncoder(choice, target)
 
     def feed(self, frame: Frame) -> list[bytes]:
-        self._ids.read(frame.data)
-        return self._encoder.feed(self._choice.feed(frame))
+        self._encoder.read(frame)
+        return _framed(self._encoder.feed(self._choice.feed(frame)))
 
     def finish(self) -> list[bytes]:
-        return self._encoder.feed(self._choice.finish()) + self._encoder.finish()
+        events = self._encoder.feed(self._choice.finish())
+        return _framed(events + self._encoder.finish())
+
+
+def _framed(events: Iterable[Event]) -> list[bytes]:
+    return [write(event.name, event.data) for event in events]
 
 
 @dataclass(slots=True)
@@ -321,7 +346,8 @@ class _OpenResponse(Generic[T]):
     def feed(self, frame: Frame) -> list[T]:
         named = frozenset[int]() if self._one else self._choices(frame)
         for choice in sorted(named - self._opened.keys()):
-            self._start(choice)
+            if len(self._opened) < MAX_CHOICES:
+                self._start(choice)
         if not self._opened:
             self._start(self._default)
         if not self._shared or (not named and len(self._shared) < _REMEMBERED):
@@ -513,6 +539,9 @@ def in_order(found: Iterable[Finding]) -> list[Finding]:
 
 # Which dialect
 
+_DETECTED_AT_A_TIME = 64 * 1024
+"""Bytes of a capture that are looked at before the next ones."""
+
 _MAX_UNDECIDED = 10_000
 """Events that are read before the search for a dialect is given up."""
 _MAX_WITHOUT_EVENT = 1 << 20
@@ -632,4 +661,9 @@ def _describe(sample: bytes, status: int | None) -> str:
 def detect(raw: bytes) -> DialectName:
     """Returns the name of the dialect a capture speaks; raises Unreadable if it is not clear."""
     detector = Detector(limit=len(bytes_argument(raw, "raw")))
-    return detector.feed(raw) or detector.finish()
+    # The first events nearly always decide: the rest need not be read for it.
+    for start in range(0, len(raw), _DETECTED_AT_A_TIME):
+        found = detector.feed(raw[start : start + _DETECTED_AT_A_TIME])
+        if found is not None:
+            return found
+    return detector.finish()

@@ -29,6 +29,7 @@ from typing import cast
 
 import msgspec
 
+from weft import large_json
 from weft.arguments import (
     async_chunks_argument,
     bytes_argument,
@@ -41,6 +42,7 @@ from weft.assembler import Assembler, Response
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
 from weft.dialects.base import Dialect, Stage
+from weft.dialects.delta_templates import FrameTemplate
 from weft.dialects.requests.codec import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_tools import CustomToolCalls
 from weft.dialects.stages.parallel_calls import ParallelCalls
@@ -63,6 +65,7 @@ def fresh_context() -> Context:
 
 Stages = Callable[[Findings], Sequence[Stage]]
 Tap = Callable[[Frame | None, Sequence[Part]], None]
+Watch = Callable[[Sequence[Part], Sequence[Part]], None]
 
 
 def _no_stages(findings: Findings) -> Sequence[Stage]:
@@ -178,26 +181,38 @@ class Pipe:
         self.tap: Tap | None = None
         """Called with each frame and the parts it completed; with None for the parts that the end
         of the input, or a failure, added."""
+        self.watch: Watch | None = None
+        """Called with the parts of each frame as the decoder returned them, and as the stages left
+        them for the guard."""
 
     def feed(self, frames: Iterable[Frame]) -> list[Part]:
         out: list[Part] = []
-        findings, decode, guard = self.findings, self._frame_decoder.feed, self.guard.feed
+        findings, decoder, guard = self.findings, self._frame_decoder, self.guard.feed
         for frame in frames:
             # Before the decoder runs: it, the stages and the guard all report at this position.
             findings.at = frame.number
             findings.offset = frame.offset
             # Most frames are ASCII, and to test that is much cheaper than to decode them.
-            if not frame.data.isascii():
-                try:
-                    frame.data.decode()
-                except UnicodeDecodeError:  # replaced here, so that no codec has to handle it
-                    findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
-                    data = frame.data.decode("utf-8", "replace").encode()
-                    frame = msgspec.structs.replace(frame, data=data)
-            parts = decode(frame)
+            if not frame.data.isascii() and not large_json.is_utf8(frame.data):
+                # Replaced here, so that no codec has to handle it.
+                findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
+                data = frame.data.decode("utf-8", "replace").encode()
+                frame = msgspec.structs.replace(frame, data=data)
+            parts: list[Part]
+            template = decoder.template
+            text = None if template is None else template.match(frame)
+            # A frame with an empty text opens no part and closes none: it is read like any other.
+            if template is not None and text:
+                parts = [template.kind(template.id, text)]
+            else:
+                decoder.template = None
+                parts = decoder.feed(frame)
+            decoded = parts
             if parts:
                 for stage in self._stages:
                     parts = stage.feed(parts)
+                if self.watch is not None:
+                    self.watch(decoded, parts)
                 parts = guard(parts)
                 out += parts
             if self.tap is not None:
@@ -210,16 +225,29 @@ class Pipe:
         return out
 
     def finish(self) -> list[Part]:
-        parts = self._frame_decoder.finish()
+        parts = decoded = self._frame_decoder.finish()
         for stage in self._stages:
             # Stage by stage: what one held until now still passes those behind it.
             parts = stage.feed(parts) + stage.finish()
+        if self.watch is not None:
+            self.watch(decoded, parts)
         return self._tapped(self.guard.feed(parts) + self.guard.finish())
 
     def _tapped(self, parts: list[Part]) -> list[Part]:
         if self.tap is not None:
             self.tap(None, parts)
         return parts
+
+    @property
+    def template(self) -> FrameTemplate | None:
+        """The template of frames that become one delta each, which nobody behind the decoder has to
+        look at."""
+        template = self._frame_decoder.template
+        if template is None or self.watch is not None or self.guard.holding:
+            return None
+        if any(stage.reads(template.kind, template.id) for stage in self._stages):
+            return None
+        return template
 
     @property
     def ending(self) -> bool:
@@ -229,8 +257,10 @@ class Pipe:
     @property
     def holding(self) -> bool:
         """Whether content of the frames so far has not been returned as parts yet."""
-        held = self._frame_decoder.holding or self.guard.holding
-        return held or any(stage.holding for stage in self._stages)
+        if self._frame_decoder.holding or self.guard.holding:
+            return True
+        # No generator: this runs for every frame that is passed through.
+        return True in [stage.holding for stage in self._stages]
 
     def fail(self, error: ErrorPart) -> list[Part]:
         """Ends the content with an error from outside the stream, such as a timeout."""

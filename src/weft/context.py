@@ -1,6 +1,8 @@
 """The context of a codec: the only source of the time, of ids, and of the request."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from weft.ids import Ids
 from weft.request import Request
@@ -16,8 +18,7 @@ class Quirks:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What a decoder or encoder is given: one context per response and choice."""
 
     request: Request | None = None
@@ -28,7 +29,7 @@ class Context:
 
     # An empty seed gives equal ids for equal input, as tests and captures need; `fresh_context` in
     # `codec.py` seeds from the system.
-    ids: Ids = field(default_factory=Ids)
+    ids: Ids = msgspec.field(default_factory=Ids)
     now: int = 0
     """The current time in Unix seconds, for dialects that require one when the stream has none."""
 

@@ -138,7 +138,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings:
-    """Collects findings in order. Whoever reads the frames updates `at` and `offset`."""
+    """Collects findings in order. The reader of the frames updates `at` and `offset`."""
 
     __slots__ = ("_once", "at", "found", "offset")
 

@@ -1,7 +1,7 @@
 """The guard: any parts in, legal parts out, a finding for whatever was repaired.
 
 Only guarded parts exist for the rest of the system. A legal stream passes untouched; the guard
-applied twice is the guard applied once. It owns the assembler, so whoever reads its parts can
+applied twice is the guard applied once. It owns the assembler, so the reader of its parts can
 read their fold as well.
 
 How it repairs, law by law (see lifecycle):
@@ -65,6 +65,8 @@ Redact = Callable[[ErrorPart], ErrorPart]
 
 _replace = msgspec.structs.replace
 _BLANKS = " \t\r\n"
+
+_raw_start = partial(ReasoningStart, kind="raw")
 
 Start = TextStart | ReasoningStart
 Delta = TextDelta | ReasoningDelta
@@ -140,12 +142,16 @@ class Guard:
         self._findings = findings
         self._response = ABSENT
         self._dispatchable = False
-        self._texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
-        raw_start = partial(ReasoningStart, kind="raw")
-        self._reasonings = _Spans(raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
+        texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
+        reasonings = _Spans(_raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
+        self._texts, self._reasonings = texts, reasonings
         self._spans: dict[type[Part], _Spans] = {
-            **dict.fromkeys((TextStart, TextDelta, TextEnd), self._texts),
-            **dict.fromkeys((ReasoningStart, ReasoningDelta, ReasoningEnd), self._reasonings),
+            TextStart: texts,
+            TextDelta: texts,
+            TextEnd: texts,
+            ReasoningStart: reasonings,
+            ReasoningDelta: reasonings,
+            ReasoningEnd: reasonings,
         }
         self._calls: dict[str, _GuardedCall] = {}
         self._waiting: set[str] = set()

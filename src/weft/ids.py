@@ -4,6 +4,7 @@ Ids come from a seed, so that equal input gives equal bytes. The relay seeds fro
 a capture from its own bytes.
 """
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
 
@@ -29,6 +30,17 @@ class Ids:
     def local(self, prefix: str) -> str:
         """Returns `<prefix>_<n>`, unique in this response only: for parts without a wire id."""
         return f"{prefix}_{self._count('local ' + prefix)}"
+
+    def state(self) -> tuple[bytes, dict[str, int]]:
+        """What `restored` needs to mint the same ids as this does from here on."""
+        return self._seed, dict(self._counts)
+
+    @classmethod
+    def restored(cls, seed: bytes, counts: Mapping[str, int]) -> "Ids":
+        """The ids whose state this is."""
+        ids = cls()
+        ids._seed, ids._counts = seed, dict(counts)
+        return ids
 
     def _count(self, prefix: str) -> int:
         number = self._counts.get(prefix, 0)

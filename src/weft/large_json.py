@@ -4,13 +4,19 @@ msgspec reads or writes a value in one call, and no other thread can run during 
 of 30 MB takes up to 100 ms. So long strings are replaced by short ones before msgspec reads a text,
 read in slices, and put back into the value; they are written in slices too. Results and errors are
 always those of msgspec. Small texts go to msgspec directly.
+
+A copy of that size holds the interpreter as well: a slice, `bytes(view)`, a comparison. Only
+`b"".join` of bytes lets go of it meanwhile (of more than 1 MiB, from Python 3.10 on). So whatever
+is copied as a whole is a join of slices.
 """
 
+import codecs
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -35,6 +41,11 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _ESCAPE = len(rb"\u0000")
 """Bytes of the longest escape."""
 
+_MUCH = 4 * 1024 * 1024
+"""Characters of a text that is joined in memory which was in use before."""
+
+_BLANK = bytes(LARGE)
+
 _encode = msgspec.json.Encoder().encode
 _decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
@@ -47,7 +58,7 @@ def read(data: bytes | Raw, type: type[T]) -> T:
     """Returns what `msgspec.json.decode` returns, and raises what it raises."""
     if len(data) <= LARGE:
         return msgspec.json.decode(data, type=type)
-    return _read(bytes(data), msgspec.json.Decoder(type).decode)
+    return _read(data, msgspec.json.Decoder(type).decode)
 
 
 def decoder(type: type[T]) -> Callable[[bytes | Raw], T]:
@@ -55,7 +66,7 @@ def decoder(type: type[T]) -> Callable[[bytes | Raw], T]:
     decode = msgspec.json.Decoder(type).decode
 
     def read_one(data: bytes | Raw) -> T:
-        return decode(data) if len(data) <= LARGE else _read(bytes(data), decode)
+        return decode(data) if len(data) <= LARGE else _read(data, decode)
 
     return read_one
 
@@ -66,9 +77,9 @@ def _skimmer(type: type[T]) -> Callable[[bytes | Raw], T]:
     decode = msgspec.json.Decoder(type).decode
 
     def read_one(data: bytes | Raw) -> T:
-        if len(data) <= LARGE or bytes(data).count(b"\\") <= LARGE:
+        if len(data) <= LARGE or sum(one.count(b"\\") for one in _slices(data)) <= LARGE:
             return decode(data)
-        return _read(bytes(data), decode)
+        return _read(data, decode)
 
     return read_one
 
@@ -80,7 +91,48 @@ elements = _skimmer(list[Raw])
 """Returns the elements of an array as raw JSON."""
 
 
-def _read(data: bytes, decode: Callable[[bytes], T]) -> T:
+def is_utf8(data: bytes) -> bool:
+    """Whether these bytes are UTF-8."""
+    try:
+        if len(data) <= LARGE:
+            data.decode()
+        else:
+            decode = codecs.getincrementaldecoder("utf-8")().decode
+            for one in _slices(data):
+                decode(one)
+            decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def copied(data: bytes | Raw | memoryview) -> bytes:
+    """Returns these bytes as bytes of their own; those that are bytes, as they are."""
+    if isinstance(data, bytes):
+        return data
+    return bytes(data) if len(data) <= SLICE else b"".join(list(_slices(data)))
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Returns the texts as one."""
+    size = sum(map(len, texts)) if len(texts) > 1 else 0
+    if size > _MUCH:
+        # Other threads wait while strings are joined, and most of that time goes into memory that
+        # the kernel hands out page by page: 65 of 75 ms for 60 million characters. Bytes of that
+        # size, which are joined without making others wait, leave such memory behind.
+        width = min(4, max(sys.getsizeof(one) // len(one) for one in texts if one))
+        b"".join([_BLANK] * (size * width // len(_BLANK) + 1))
+    return "".join(texts)
+
+
+def _slices(data: bytes | Raw | memoryview) -> Iterator[bytes]:
+    view = memoryview(data)
+    for at in range(0, len(view), SLICE):
+        yield bytes(view[at : at + SLICE])
+
+
+def _read(source: bytes | Raw, decode: Callable[[bytes], T]) -> T:
+    data = copied(source)
     outline = _Outline(data)
     if not outline.strings:
         return decode(data)
@@ -107,13 +159,14 @@ class _LongString:
         self.end = end
         self.is_read = False
 
-    @property
-    def literal(self) -> bytes:
-        return self._data[self.start : self.end]
+    def slices(self) -> list[bytes]:
+        """The string as it stands, in slices."""
+        starts = range(self.start, self.end, SLICE)
+        return [self._data[at : min(at + SLICE, self.end)] for at in starts]
 
     def text(self) -> str:
         self.is_read = True
-        return "".join(list(self._each(_decode_text)))
+        return joined(list(self._each(_decode_text)))
 
     def check(self) -> None:
         """Raises DecodeError if msgspec would, on skipping this string."""
@@ -198,8 +251,10 @@ class _Outline:
             case Raw():
                 pieces = self._names.split(bytes(value))
                 if len(pieces) > 1:
-                    pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
-                    return Raw(b"".join(pieces))
+                    slices: list[bytes] = []
+                    for at, piece in enumerate(pieces):
+                        slices += self.strings[int(piece)].slices() if at % 2 else (piece,)
+                    return Raw(b"".join(slices))
             case msgspec.Struct():
                 # Even of a frozen struct: the value was made a moment ago, and nobody else has it
                 # yet.
@@ -289,22 +344,54 @@ def end_of_string(data: bytes, start: int) -> int:
 
 def write(value: object) -> bytes:
     """Returns what `msgspec.json.encode` returns, and raises what it raises."""
-    return b"".join(pieces(value))
+    return b"".join(_in_pieces(value)) if _has_long_string(value) else _encode(value)
+
+
+def write_text(text: str) -> bytes:
+    """The same for a string: most are short, and this is faster for them."""
+    return _encode(text) if len(text) <= SLICE else b"".join(pieces(text))
 
 
 def pieces(value: object) -> list[bytes]:
     """Returns what `write` returns, in pieces, for callers that join them with others."""
+    return _in_pieces(value) if _has_long_string(value) else [_encode(value)]
+
+
+def _in_pieces(value: object) -> list[bytes]:
     long: list[list[bytes]] = []
     # msgspec writes a Raw as it is, without a check, so the marks come through although they are no
     # JSON.
     outline = _outlined(value, long)
-    if not long:
-        return [_encode(value)]
     # JSON contains no NUL: between two of them is the number of a long string.
     found: list[bytes] = []
     for number, piece in enumerate(_encode(outline).split(b"\0")):
         found += long[int(piece)] if number % 2 else (piece,)
     return found
+
+
+def _has_long_string(value: object) -> bool:
+    # Nearly all values are short, and each is looked at several times on its way through the
+    # gateway. So the members of all containers stand in one list, and are looked at without a call.
+    waiting: list[Any] = [value]
+    for one in waiting:  # grows while it is walked
+        kind: object = one.__class__
+        if kind in _SHORT:
+            continue
+        if kind in _TEXTS:
+            if len(one) > SLICE:
+                return True
+        elif isinstance(one, msgspec.Struct):
+            waiting += msgspec.structs.astuple(one)
+        elif isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, _ARRAYS):
+            waiting += one
+    return False
+
+
+_TEXTS = frozenset((str, Raw))
+_ARRAYS = (list, tuple)
+_SHORT = frozenset((type(None), bool, int, float, msgspec.UnsetType))
 
 
 def _outlined(value: object, long: list[list[bytes]]) -> object:
@@ -316,7 +403,7 @@ def _outlined(value: object, long: list[list[bytes]]) -> object:
             slices = [value[at : at + SLICE] for at in range(0, len(value), SLICE)]
             return _mark([b'"', *(_encode(one)[1:-1] for one in slices), b'"'], long)
         case Raw():
-            return _mark([bytes(value)], long) if len(value) > SLICE else value
+            return _mark(list(_slices(value)), long) if len(value) > SLICE else value
         case msgspec.Struct():
             changed = value
             for name in value.__struct_fields__:

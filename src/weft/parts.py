@@ -299,3 +299,6 @@ AnyPart = (
     | Finish
 )
 """Any part. `part.type == "text-delta"` narrows it to `TextDelta`."""
+
+Delta = TextDelta | ReasoningDelta | ToolParamsDelta
+"""A piece of a text, of a reasoning, or of the arguments of a call."""

@@ -79,16 +79,39 @@ _BEHIND = re.compile(
 """What stands where a key belongs, whatever it looks like."""
 
 
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|passphrase|auth|credential|cookie|dsn")
+
+
+def names_secret(name: str) -> bool:
+    """Whether a header or variable of this name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 class Scrubber:
     """Replaces every known secret, however it is escaped, and what looks like one."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
-        forms: set[str] = set()
+        self._forms: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[Secret]) -> None:
+        """Further secrets. Those before stay: what was a secret is still one."""
         for text in (one.reveal() for one in secrets):
-            forms |= {text, json.dumps(text)[1:-1], quote(text, safe="")}  # as JSON, in a URL
+            # As JSON, in a URL.
+            self._forms |= {text, json.dumps(text)[1:-1], quote(text, safe="")}
         # The longest first: of two secrets, one may begin with the other.
-        known = sorted(forms - {""}, key=len, reverse=True)
+        known = sorted(self._forms - {""}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        self._known_bytes = [text.encode() for text in known]
+
+    def known(self, data: bytes) -> bytes:
+        """Replaces the known secrets only. This is much faster, and returns the same object if
+        there are none."""
+        for secret in self._known_bytes:
+            if secret in data:
+                data = data.replace(secret, MARK.encode())
+        return data
 
     def __call__(self, text: str) -> str:
         # First the secrets that are known: a pattern below might replace only part of one.

@@ -215,8 +215,16 @@ class LineChecker:
         if self._tail and not self._is_json:
             self._lines([self._without_mark(b"".join(self._tail))])
         self._locate(frames)
-        if not self._is_json:
-            self._line_ends()
+        ends = {} if self._is_json else {end: noted for end, noted in self._ends.items() if end}
+        if len(ends) > 1:
+            names = " and ".join(_LINE_ENDS[end] for end in ends)
+            # Reported where the second kind of line end begins.
+            last = max(ends.values(), key=lambda noted: noted.offset)
+            last.detail = f"lines end with {names}"
+            self._broken["line-ends-mixed"] = last
+        elif ends and b"\n" not in ends:
+            (name,) = (_LINE_ENDS[end] for end in ends)
+            self._broken["line-ends-crlf"] = _Violation(0, Position(), f"lines end with {name}")
         return [
             (
                 Finding(
@@ -229,15 +237,3 @@ class LineChecker:
             )
             for rule, one in sorted(self._broken.items(), key=lambda row: row[1].offset)
         ]
-
-    def _line_ends(self) -> None:
-        ends = {end: noted for end, noted in self._ends.items() if end}
-        if len(ends) > 1:
-            names = " and ".join(_LINE_ENDS[end] for end in ends)
-            # Reported where the second kind of line end begins.
-            last = max(ends.values(), key=lambda noted: noted.offset)
-            last.detail = f"lines end with {names}"
-            self._broken["line-ends-mixed"] = last
-        elif ends and b"\n" not in ends:
-            (name,) = (_LINE_ENDS[end] for end in ends)
-            self._broken["line-ends-crlf"] = _Violation(0, Position(), f"lines end with {name}")

@@ -6,19 +6,20 @@ both have two methods, `feed` and `finish`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
 from weft.dialect_names import DialectName
+from weft.dialects.delta_templates import EventTemplate, FrameTemplate
 from weft.dialects.error_classes import ErrorReader
 from weft.dialects.requests.codec import RequestCodec
 from weft.dialects.rules import Validator
 from weft.findings import Findings
 from weft.ids import Ids
-from weft.parts import ErrorPart, Part
+from weft.parts import Delta, ErrorPart, Part
 from weft.sse import Event, Frame, comment
 
 EventKey = tuple[str, int, int] | tuple[str, int, int, str]
@@ -44,6 +45,11 @@ class FrameDecoder(Protocol):
         are not passed through, because their meaning may still change."""
         ...
 
+    template: FrameTemplate | None
+    """The last frame, if it was one delta: the next one that fits is another delta of the same
+    item, and changes nothing else but what `FrameTemplate.note` takes. So it need not be fed.
+    The caller clears the template before it feeds another one."""
+
 
 class Stage(Protocol):
     """Parts in, parts out, between decoder and guard."""
@@ -60,6 +66,11 @@ class Stage(Protocol):
     @property
     def holding(self) -> bool:
         """Whether something that was fed has not come out yet."""
+        ...
+
+    def reads(self, kind: type[Delta], id: str) -> bool:
+        """Whether it needs to see the deltas of this item: their text decides about something. To
+        give all of them another id is not to read them."""
         ...
 
 
@@ -92,16 +103,33 @@ class EventEncoder(Protocol):
         """The keepalive event of a wire that has one; otherwise the writer sends a comment."""
         ...
 
+    def delta_template(self, last: Delta) -> EventTemplate | None:
+        """The event for the next delta of the item of this one, which was the last part: if that is
+        one event that depends on nothing but the delta, and changes nothing but what
+        `EventTemplate.fill` counts."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ModelListing:
     """How a dialect lists models."""
 
-    one: Callable[[str], object]
-    """Returns a model, by its name."""
+    one: Callable[[str, tuple[str, ...] | None], object]
+    """Returns a model, by its name and by what it reads (text, image, file), if that is known."""
 
     all: Callable[[list[object], list[str]], object]
     """Returns the list, of models and of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitHeaders:
+    """How the vendor of a dialect tells clients about their rate limits."""
+
+    name: str
+    """The header: `{kind}` is requests or tokens, `{field}` is limit, remaining or reset."""
+
+    reset: Literal["seconds", "time"]
+    """Whether the reset is in so many seconds (`6s`), or at a time (RFC 3339)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +150,9 @@ class HttpApi:
     key: tuple[str, str]
     """The header of the API key, and the prefix of its value."""
 
+    listing: str
+    """The path below the base URL that lists the models of an upstream."""
+
     # Serving clients
     prefixes: tuple[str, ...]
     """Paths of the gateway that belong to this dialect; the longest match counts."""
@@ -140,6 +171,9 @@ class HttpApi:
 
     models: ModelListing | None = None
     """None: its clients list models in another dialect."""
+
+    rate_limits: RateLimitHeaders | None = None
+    """None: its clients get no headers about their rate limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 them.
 
 A client has one opaque field for what makes a reasoning valid. The state of another origin travels
-in it as `weft1:<origin>:<model>:<base64>`; whoever reads the field unwraps it and has the state as
+in it as `weft1:<origin>:<model>:<base64>`; the reader of the field unwraps it and has the state as
 it was, with its origin. Plain base64, not encryption. The envelope itself is never sent upstream. A
 wire whose field holds bytes has the same envelope in base64.
 

@@ -18,9 +18,10 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from weft import large_json
+from weft.dialects.delta_templates import MAX_TEMPLATES, FrameTemplate
 from weft.findings import Findings
 from weft.partial_json import join_halves, mended, whole_characters
-from weft.parts import ErrorPart, Part
+from weft.parts import Delta, ErrorPart, Part
 from weft.sse import DONE, Frame
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -75,6 +76,12 @@ class EventDecoder(ABC, Generic[S]):
     A subclass has `_handle` and `_fail`, and `_done` if its wire has a `[DONE]`.
     """
 
+    template: FrameTemplate | None = None
+    """See FrameDecoder. None on wires whose deltas differ in more than their text."""
+
+    _last_template: FrameTemplate | None = None
+    _useless_templates = 0
+
     def __init__(
         self,
         findings: Findings,
@@ -102,6 +109,10 @@ class EventDecoder(ABC, Generic[S]):
         if frame.id is not None and self._is_replay(frame.id, frame.data):
             # capture: events-replayed-under-their-id
             return out
+        if frame.data == DONE:
+            # Looked at first: at the end of every stream, two parsers would have to fail at it.
+            self._done(out)
+            return out
         try:
             event = self._read_event(frame.data)
         except (ValueError, RecursionError):
@@ -117,6 +128,19 @@ class EventDecoder(ABC, Generic[S]):
             self._findings.once("frame-lines-split", "", "events are separated by one newline")
         self._handle(event, frame, out)
         return out
+
+    def _make_template(self, frame: Frame, key: bytes, part: Delta) -> FrameTemplate | None:
+        """Makes a template of a frame that had this delta under this key, and nothing else; returns
+        it, if it could be made."""
+        last = self._last_template
+        if last is not None and not last.is_used:
+            self._useless_templates += 1
+        self._last_template = None
+        if self._useless_templates < MAX_TEMPLATES:
+            self._last_template = FrameTemplate.of(frame, key, part)
+            self._useless_templates += self._last_template is None
+        self.template = self._last_template
+        return self.template
 
     def _is_replay(self, id: str | int, data: bytes) -> bool:
         """Whether an event with this id, or number, and these bytes came before; reports it."""
@@ -138,9 +162,7 @@ class EventDecoder(ABC, Generic[S]):
         text = frame.data.decode("utf-8", "replace")
         # `error` is the one name that may come with text of any kind.
         is_named = frame.event not in ("", "error")
-        if frame.data == DONE:
-            self._done(out)
-        elif frame.cut:  # capture: last-event-cut, cut-in-the-first-chunk, ends-inside-a-frame
+        if frame.cut:  # capture: last-event-cut, cut-in-the-first-chunk, ends-inside-a-frame
             self._cut_off = True
             self._findings.note("frame-unterminated", f"the input ended inside {text[:_QUOTED]!r}")
         elif is_named and frame.event not in self._event_names:
@@ -200,13 +222,13 @@ class Salvage:
 
     def item(self, raw: Raw | UnsetType, wanted: type[S]) -> S:
         """Decodes an object inside a frame; an empty one if it is not an object."""
-        data = bytes(raw) if isinstance(raw, Raw) else b"{}"
+        data = raw if isinstance(raw, Raw) else Raw(b"{}")
         try:
             return large_json.read(data, wanted)
         except (ValueError, RecursionError):
             pass
         try:
-            return self.read(data, wanted)
+            return self.read(bytes(data), wanted)
         except ValueError:
             return wanted()
 

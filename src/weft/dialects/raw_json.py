@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.parts import Json
 
 ShapeT = TypeVar("ShapeT", bound=msgspec.Struct)
@@ -45,7 +46,17 @@ def to_one_line(text: bytes) -> bytes:
 
 def copy_raw(raw: Raw) -> Raw:
     """Copies a raw value out of its frame, on one line: a body may be indented."""
-    return Raw(to_one_line(bytes(raw)))
+    return Raw(to_one_line(large_json.copied(raw)))
+
+
+def same_json(one: bytes | Raw, other: bytes | Raw) -> bool:
+    """Whether two JSON texts have the same value, whatever their blanks and order of keys. What is
+    not JSON equals only its own bytes.
+    """
+    try:
+        return one == other or bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    except (ValueError, RecursionError):
+        return False
 
 
 def blank_line_ends(text: bytes) -> bytes:

@@ -44,7 +44,7 @@ class Validator(Protocol):
     """Checks one response by the rules of its wire: every frame of it, then its end.
 
     Adds a finding for each broken rule, whose code is the name of the rule, with what came and
-    what was expected. Whoever feeds it keeps the position in the findings up to date.
+    what was expected. The caller keeps the position in the findings up to date.
     """
 
     def feed(self, frame: Frame, event: JsonValue) -> None:

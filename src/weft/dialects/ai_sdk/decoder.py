@@ -115,6 +115,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
                 self._announce(out)
             handler(self, event, out)
         elif self._phase is _SdkPhase.FAILED:
+            # capture: content-after-an-error
             self._findings.once("after-error", "", "content after an error: dropped")
         elif type in _OPAQUE_EVENTS or type.startswith("data-"):
             self._opaque(event, frame, out)
@@ -134,6 +135,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
         self._phase = _SdkPhase.READING
         if not head.id:
             # UI messages may leave it out; model parts may send `response-metadata` never at all.
+            # capture: dump-of-a-stream
             self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             head = wire.SdkResponseMetadata(
                 self._context.ids.mint("resp"), head.timestamp, head.model_id
@@ -216,6 +218,7 @@ class SdkDecoder(EventDecoder[wire.SdkEvent]):
             reason = "tool-calls" if self._calls.unanswered else "other"
             if self._phase is not _SdkPhase.STEPPED:
                 detail = f"no finish reason came: {reason} is assumed"
+                # capture: output-denied
                 self._findings.note("finish-inferred", detail)
         # Only a change is told: the model was announced with the response.
         changed = self._head.model_id != self._announced.model_id

@@ -27,10 +27,12 @@ from weft.dialects.ai_sdk.mapping import (
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.ai_sdk.wire import NAME, SdkEvent, SdkExtra, on_one_line
 from weft.dialects.base import PassthroughHistory
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.raw_json import decode_or_default
 from weft.findings import Findings
 from weft.partial_json import canonical
 from weft.parts import (
+    Delta,
     ErrorPart,
     File,
     Finish,
@@ -151,6 +153,9 @@ class UiEncoder:
     def keepalive(self) -> Event | None:
         # `Dialect.idle` is sent instead: front ends skip comments, and have no chunk for a ping.
         return None
+
+    def delta_template(self, last: Delta) -> EventTemplate | None:
+        return None  # never behind a gateway
 
     def _not_carried(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")

@@ -33,7 +33,16 @@ from weft.dialects.frames import EventDecoder, is_present
 from weft.dialects.raw_json import pack_extra
 from weft.findings import Findings
 from weft.partial_json import is_json
-from weft.parts import ErrorPart, Finish, Json, Part, ResponseMetadata
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Json,
+    Part,
+    ReasoningDelta,
+    ResponseMetadata,
+    TextDelta,
+    ToolParamsDelta,
+)
 from weft.sse import Frame
 
 _EMPTY_OBJECT = Raw(b"{}")
@@ -114,6 +123,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         handler = EVENTS.get(type)
         if handler is not None and self._state is _READING:
             handler(self, event, out)
+            if len(out) == 1 and type == "content_block_delta":
+                self._offer_template(event, frame, out[0])
         elif self._state in (_DecoderState.CLOSED, _DecoderState.BODY):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
@@ -150,6 +161,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             self._findings.once("after-error", "", "content after an error: dropped")
 
     def _note_missing(self, field: str, detail: str) -> None:
+        # capture: no-usage-at-the-end
         self._findings.once("field-missing", field, f"no {field}: {detail}")
 
     # The message
@@ -278,6 +290,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
 
     def _note_open(self, index: int) -> None:
         detail = f"block {index} was still open at the stop reason or the end"
+        # capture: call-left-open, thinking-left-open
         self._findings.once("end-missing", f"block {index}", detail)
 
     def _on_error(self, event: wire.MessagesEvent, out: list[Part]) -> None:
@@ -343,6 +356,17 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         # capture: no-indexes
         self._findings.once("call-index-missing", "", "a content block event without an index")
 
+    def _offer_template(self, event: wire.MessagesEvent, frame: Frame, part: Part) -> None:
+        """Makes a template of an event that held one delta and nothing else, and noted nothing."""
+        key = _DELTA_KEYS.get((event.delta and event.delta.type) or "")
+        block = self._open.get(-1 if event.index is None else event.index)
+        if key is None or block is None or self.holding:
+            return
+        if isinstance(part, TextDelta | ReasoningDelta | ToolParamsDelta):
+            template = self._make_template(frame, key, part)
+            if template is not None and isinstance(block, ToolUseState):
+                template.note = block.note_delta
+
     def _content_block_delta(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         delta = event.delta
         if delta is None:
@@ -392,9 +416,11 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             self._stop_block(index, out)
         elif index in self._blocks:
             detail = f"block {index} was stopped before"
+            # capture: deltas-that-do-not-fit
             self._findings.once("end-repeated", str(index), detail)
         else:
             detail = f"stop of block {index}, which was not started: dropped"
+            # capture: deltas-that-do-not-fit
             self._findings.once("end-without-start", str(index), detail)
 
 
@@ -411,6 +437,13 @@ def _infer_delta_type(delta: wire.EventDelta) -> str:
     )
     return next((type for value, type in fields if value), "")
 
+
+_DELTA_KEYS = {
+    "text_delta": b'"text"',
+    "thinking_delta": b'"thinking"',
+    "input_json_delta": b'"partial_json"',
+}
+"""The deltas that all look alike, and the key of their text."""
 
 _TEXT_DELTAS = frozenset({"text_delta", "thinking_delta"})
 """Deltas that start a new block if theirs was stopped."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
@@ -105,7 +106,7 @@ def _with_model(frame: Frame, model: str) -> bytes:
             return msgspec.json.encode({**fields, "message": message})
     except (ValueError, RecursionError):
         return frame.data
-    return msgspec.json.encode({**fields, "model": model}) if "model" in fields else frame.data
+    return large_json.write({**fields, "model": model}) if "model" in fields else frame.data
 
 
 ANTHROPIC_MESSAGES = Dialect(

@@ -45,9 +45,11 @@ from weft.dialects.anthropic_messages.mapping import (
 )
 from weft.dialects.anthropic_messages.wire import FINISH_REASONS, NAME
 from weft.dialects.base import PassthroughHistory
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
+    Delta,
     ErrorPart,
     File,
     Finish,
@@ -133,6 +135,21 @@ class MessagesEncoder:
 
     def keepalive(self) -> Event | None:
         return _PING
+
+    def delta_template(self, last: Delta) -> EventTemplate | None:
+        block: BlockWriter | None
+        if isinstance(last, ToolParamsDelta):
+            block = self._tool_uses[last.id]
+        elif isinstance(last, ReasoningDelta):
+            block = self._thinking[last.id]
+        else:
+            block = self._texts[last.id]
+        # With a prefix the block was started, so it is the first of the queue.
+        if block is None or block.ended or not block.delta_prefix:
+            return None
+        if isinstance(block, ToolUseBlockWriter) and block.free_text:
+            return None  # it is escaped once more
+        return self._writer.delta_template(block)
 
     # The message
 
@@ -368,8 +385,13 @@ class MessagesEncoder:
         if announced:
             self._end(block)
         else:
-            # Written when its turn comes: the fold has the params.
-            block.waiting = len(part.params)
+            # Written when its turn comes: the fold has the params. Those of a call that was run are
+            # in the start of its block: a coding agent drops a stream, and asks again, if a block
+            # that it does not know has deltas.
+            if part.provider_executed and part.format == "json" and block.unusable is None:
+                block.block.input = Raw(part.params.encode())
+            else:
+                block.waiting = len(part.params)
             block.ended = True
             self._announce(block)
 

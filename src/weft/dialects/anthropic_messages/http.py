@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weft.dialects.base import HttpApi, ModelListing
+from weft.dialects.base import HttpApi, ModelListing, RateLimitHeaders
 
 VERSION = "anthropic-version"
 
@@ -26,6 +26,7 @@ HTTP = HttpApi(
     base="before /v1",
     tails=("/v1", "/v1/messages"),
     key=("x-api-key", ""),
+    listing="/v1/models?limit=1000",
     prefixes=("/v1/messages",),
     # API reference, "Versions": the header is required. Newer SDKs send a later version; this one
     # is known to compatible servers as well.
@@ -34,5 +35,7 @@ HTTP = HttpApi(
     betas="anthropic-beta",
     # Both vendors list their models under this path: the header tells whose client it is.
     known_by=("/v1/models", VERSION),
-    models=ModelListing(lambda name: _MessagesModel(name, name), _page),
+    models=ModelListing(lambda name, reads: _MessagesModel(name, name), _page),
+    # API reference, "Rate limits": "Response headers".
+    rate_limits=RateLimitHeaders("anthropic-ratelimit-{kind}-{field}", "time"),
 )

@@ -60,4 +60,7 @@ class MessagesQuirks(Quirks):
 
 def quirks_of(context: Context) -> MessagesQuirks:
     quirks = context.quirks
-    return quirks if isinstance(quirks, MessagesQuirks) else MessagesQuirks()
+    return quirks if isinstance(quirks, MessagesQuirks) else _DEFAULTS
+
+
+_DEFAULTS = MessagesQuirks()

@@ -135,6 +135,9 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         out.append(self._finish_state.finish(self._model, failed=failed, called=called))
         self._announce(out)
         self._phase = _GeminiPhase.CLOSED
+        # A decoder and its calls refer to one another, so it stays until the garbage collector
+        # runs; the text must not.
+        self._sources.close()
         return out
 
     @property
@@ -204,6 +207,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             and wire.SNAKE_CASE_KEY.search(data)
             and (renamed := to_camel_case(data))
         ):
+            # capture: names-in-snake-case
             self._findings.once("field-coerced", "snake_case", "keys are in snake_case")
             chunk, data = self._salvage.item(Raw(renamed), wire.GenerateContentResponse), renamed
         if self._phase is _GeminiPhase.UNREAD:

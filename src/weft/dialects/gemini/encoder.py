@@ -18,6 +18,7 @@ from typing import Any
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
+from weft.dialects.delta_templates import EventTemplate, SilentTemplate
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.encoding.losses import GeminiLossReporter
 from weft.dialects.gemini.encoding.writers import (
@@ -37,6 +38,7 @@ from weft.dialects.gemini.mapping import (
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
+    Delta,
     ErrorPart,
     File,
     Finish,
@@ -149,6 +151,15 @@ class GeminiEncoder:
 
     def keepalive(self) -> Event | None:
         return None
+
+    def delta_template(self, last: Delta) -> EventTemplate | None:
+        if isinstance(last, ToolParamsDelta):
+            return SilentTemplate()
+        items = self._reasoning if isinstance(last, ReasoningDelta) else self._texts
+        item = items[last.id]
+        # Of the first in the queue everything is written at once. What is not counted there makes
+        # no difference: only how much of a text waits is ever looked at.
+        return self._writer.text_template(item.kind) if item is self._queue[0] else None
 
     # The order of items
 

@@ -90,6 +90,10 @@ class SourceCollector:
         self._bytes.clear()
         return out
 
+    def close(self) -> None:
+        """No source follows: the text is not needed any more."""
+        self._texts, self._last = {}, Buffer()
+
     def _add_chunk(self, raw: Raw, text_range: TextRange, out: list[Part]) -> None:
         chunk = self._salvage.item(raw, wire.GroundingChunk)
         # A chunk has one of them.

@@ -23,8 +23,10 @@ HTTP = HttpApi(
     tails=("/v1beta", "/v1beta/models"),
     # The API also takes it as the parameter `key` of the URL, and URLs end up in access logs.
     key=("x-goog-api-key", ""),
+    listing="/v1beta/models?pageSize=1000",
     prefixes=("/v1beta",),
     models=ModelListing(
-        lambda name: _GeminiModel(f"models/{name}", name), lambda models, names: {"models": models}
+        lambda name, reads: _GeminiModel(f"models/{name}", name),
+        lambda models, names: {"models": models},
     ),
 )

@@ -45,4 +45,7 @@ class GeminiQuirks(Quirks):
 
 def quirks_of(context: Context) -> GeminiQuirks:
     quirks = context.quirks
-    return quirks if isinstance(quirks, GeminiQuirks) else GeminiQuirks()
+    return quirks if isinstance(quirks, GeminiQuirks) else _DEFAULTS
+
+
+_DEFAULTS = GeminiQuirks()

@@ -27,7 +27,6 @@ from weft.dialects.openai_chat.decoding.reasoning_details import (
     split_by_reasoning,
     text_of,
 )
-from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
 from weft.dialects.openai_chat.mapping import (
     call_delta,
     canonical_finish_reason,
@@ -52,6 +51,7 @@ from weft.parts import (
     TextEnd,
     TextStart,
     ToolCall,
+    ToolParamsDelta,
     ToolParamsEnd,
     ToolParamsStart,
     Usage,
@@ -107,18 +107,9 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         self._finish_reason: str | None = None
         self._usage: Usage | None = None
         self._sources: set[str] = set()
-        self._template: ChunkTemplate | None = None
-        """Of the last chunk, if that held text and nothing else."""
-        self._templates_made = 0
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
-        if self._template is not None:
-            text = self._template.match(frame)
-            # A chunk with an empty text opens no part and closes none: it is parsed like any other.
-            if text:
-                return [TextDelta(self._open_id, text)]
-            self._template = None
         if self._phase == "closed":
             # capture: done-twice
             # Whatever follows the terminator, even a second one, is not part of this response.
@@ -132,7 +123,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
         out: list[Part] = []
-        self._template = None
+        self.template = None
         if self._phase == "closed":
             return out
         if self._phase == "reading":
@@ -219,22 +210,31 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         )
         out.insert(0, metadata)
 
-    def _make_template(self, chunk: wire.ChatChunk, frame: Frame, part: Part) -> None:
-        """Makes a template of a chunk that held text and nothing else."""
-        if not isinstance(part, TextDelta):
-            return
+    def _offer_template(self, chunk: wire.ChatChunk, frame: Frame, part: Part) -> None:
+        """Makes a template of a chunk that held one delta and nothing else."""
         if self._finish_reason is not None or self._phase != "reading":
             return
-        if chunk.usage is not None or self._surrogates.held:
+        if chunk.usage is not None or self._surrogates.held or frame.event:
             return
-        if self._ledger:  # the chunk may also hold a piece of a call that is not announced yet
+        delta = chunk.choices[0].delta if chunk.choices and len(chunk.choices) == 1 else None
+        # The next chunk from this template would be the first to repeat the role: a finding.
+        if delta is None or (delta.role and self._roles < 2):
             return
-        if self._roles < 2 and any(
-            choice.delta is not None and choice.delta.role for choice in chunk.choices or ()
-        ):  # the next chunk from this template is the first to repeat the role: a finding
-            return
-        self._templates_made += 1
-        self._template = ChunkTemplate.from_chunk(frame, part.delta)
+        if isinstance(part, ToolParamsDelta):
+            call = delta.tool_calls[0] if delta.tool_calls and len(delta.tool_calls) == 1 else None
+            # With a name, the arguments decide whether it is another call.
+            if call is None or call_delta(call).name is not None or delta.function_call is not None:
+                return
+            template = self._make_template(frame, b'"arguments"', part)
+            if template is not None:
+                template.note = self._ledger.extend
+        elif self._ledger or delta.reasoning_details:
+            return  # the chunk may also hold what is collected, such as arguments without a name
+        elif isinstance(part, ReasoningDelta):
+            key = b'"reasoning_content"' if delta.reasoning_content else b'"reasoning"'
+            self._make_template(frame, key, part)
+        elif isinstance(part, TextDelta) and self._open == "text":
+            self._make_template(frame, b'"content"', part)
 
     # Frames
 
@@ -277,8 +277,8 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         # A body in place of a stream is complete as it is, with or without a terminator.
         if chunk.object == "chat.completion":  # capture: body-instead-of-stream
             self._is_done = True
-        if self._open == "text" and len(out) == 1 and self._templates_made < MAX_TEMPLATES:
-            self._make_template(chunk, frame, out[0])
+        if len(out) == 1:
+            self._offer_template(chunk, frame, out[0])
 
     def _is_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> bool:
         """Whether an object is a chunk, perhaps with an error in it; pings and other events are

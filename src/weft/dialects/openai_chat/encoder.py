@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw
 from weft.assembler import Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.openai_chat.encoding.delta_field import DeltaField
 from weft.dialects.openai_chat.encoding.losses import ChatLossReporter
 from weft.dialects.openai_chat.encoding.writers import ChatWriter, ChunkWriter, CompletionWriter
@@ -28,7 +29,9 @@ from weft.dialects.openai_chat.mapping import new_id, render_annotations, render
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
+from weft.large_json import write_text
 from weft.parts import (
+    Delta,
     ErrorPart,
     File,
     Finish,
@@ -119,6 +122,17 @@ class ChatEncoder:
         # event stream"), so the writer sends one.
         return None
 
+    def delta_template(self, last: Delta) -> EventTemplate | None:
+        if isinstance(last, ToolParamsDelta):
+            head = self._call_heads.get(last.id)
+            tail = self._call_tail
+            return None if head is None else EventTemplate("", head + b'"', b'"' + tail)
+        field = self._reasoning if isinstance(last, ReasoningDelta) else self._text_fields[last.id]
+        is_delayed = field is self._reasoning and self._losses.same_dialect
+        if field.open_id != last.id or is_delayed:
+            return None
+        return EventTemplate("", field.head + b'"', b'"' + field.tail)
+
     def _unsupported(self, part: Part, out: list[Event]) -> None:
         self._losses.unsupported(part)
 
@@ -188,7 +202,7 @@ class ChatEncoder:
         field = self._text_fields[part.id]
         if field.open_id == part.id:
             # Only the string is encoded; the rest of a chunk is the same bytes every time.
-            out.append(Event("", field.head + _json(part.delta) + field.tail))
+            out.append(Event("", b"".join((field.head, write_text(part.delta), field.tail))))
         else:
             field.buffer(part.id, part)
 
@@ -200,7 +214,9 @@ class ChatEncoder:
         self._write_text_extra(part, out)
         for released in field.end():
             if isinstance(released, TextDelta):
-                out.append(Event("", field.head + _json(released.delta) + field.tail))
+                out.append(
+                    Event("", b"".join((field.head, write_text(released.delta), field.tail)))
+                )
             elif isinstance(released, TextEnd):
                 self._write_text_extra(released, out)
 
@@ -241,7 +257,7 @@ class ChatEncoder:
             # One delta behind: only the end tells whether details must be written beside the last.
             delta, self._last_reasoning_delta = self._last_reasoning_delta, delta
         if delta:
-            out.append(Event("", self._reasoning.head + _json(delta) + self._reasoning.tail))
+            out.append(Event("", self._reasoning.head + write_text(delta) + self._reasoning.tail))
 
     def _write_reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
         last_delta, self._last_reasoning_delta = self._last_reasoning_delta, ""

@@ -37,4 +37,7 @@ class ChatQuirks(Quirks):
 
 
 def quirks_of(context: Context) -> ChatQuirks:
-    return context.quirks if isinstance(context.quirks, ChatQuirks) else ChatQuirks()
+    return context.quirks if isinstance(context.quirks, ChatQuirks) else _DEFAULTS
+
+
+_DEFAULTS = ChatQuirks()

@@ -10,6 +10,7 @@
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 
 from msgspec import Raw
 
@@ -17,6 +18,7 @@ from weft.context import Context
 from weft.dialects.frames import EventDecoder
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
+from weft.dialects.openai_responses.decoding.item import DecodedItem, DecodedPart
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
 from weft.dialects.openai_responses.decoding.state import DecoderState
 from weft.dialects.openai_responses.extra import finish_extra
@@ -33,7 +35,10 @@ from weft.parts import (
     Finish,
     Opaque,
     Part,
+    ReasoningDelta,
     ResponseMetadata,
+    TextDelta,
+    ToolParamsDelta,
 )
 from weft.sse import Frame
 
@@ -50,6 +55,21 @@ class _DecoderPhase(Enum):
     CLOSED = "closed"
 
 
+class _EventNumbers:
+    """The numbers of the events so far, each with a hash of its event."""
+
+    __slots__ = ("_digests", "last")
+
+    def __init__(self, digests: dict[str | int, int]) -> None:
+        self._digests = digests
+        self.last = -1
+        """The highest `sequence_number` so far."""
+
+    def add(self, number: int, data: bytes) -> None:
+        self.last = number
+        self._digests[number] = hash(data)
+
+
 class ResponsesDecoder(EventDecoder[ResponsesEvent]):
     """Decodes one response."""
 
@@ -60,8 +80,7 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         self._context = context
         self._state = DecoderState(context, findings)
         self._items = OutputItems(self._state)
-        self._last_number = -1
-        """The highest `sequence_number` so far."""
+        self._numbers = _EventNumbers(self._digests)
         self._response_id: str | None = None
         self._phase = _DecoderPhase.READING
 
@@ -98,9 +117,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         number = event.sequence_number
         # Nearly every event takes the first branch. Its number is remembered with a hash of its
         # bytes, so that an event that is sent again under its number counts once.
-        if number is not None and number > self._last_number:
-            self._last_number = number
-            self._digests[number] = hash(frame.data)
+        if number is not None and number > self._numbers.last:
+            self._numbers.add(number, frame.data)
         # The same number with other bytes is not a replay: in a response that is spliced in,
         # numbers start at 0 again.
         # capture: another-response-spliced-in
@@ -111,9 +129,15 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         # Most events of a stream are deltas of an item, so they are looked up first. After an error
         # they match no branch below and are dropped.
         if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
-            handler(self._state, self._items.item_for_event(event), event)
-            return
-        type = event.type or frame.event
+            item = self._items.item_for_event(event)
+            handler(self._state, item, event)
+            if len(out) == 1:
+                self._offer_template(event, frame, item, out[0])
+        else:
+            self._handle_other(event, frame, event.type or frame.event)
+
+    def _handle_other(self, event: ResponsesEvent, frame: Frame, type: str) -> None:
+        """Handles everything but the events of items."""
         respond = RESPONSE_EVENTS.get(type)
         if self._phase is _DecoderPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
@@ -139,12 +163,34 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         # capture: chunks-of-another-dialect
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
-            self._fail(ErrorPart("malformed", message), out)
+            self._fail(ErrorPart("malformed", message), self._state.out)
         # Every known type is in one of the two tables, so this one is new or an extension
         # (`slug:name`), which clients must be able to ignore (Open Responses, Extensions).
         # capture: unknown-item-event-and-part
         elif type not in ITEM_EVENTS:
             self._note_unknown(type)
+
+    def _offer_template(
+        self, event: ResponsesEvent, frame: Frame, item: DecodedItem, part: Part
+    ) -> None:
+        """Makes a template of an event that held one delta and nothing else."""
+        number = event.sequence_number
+        is_next = number is None or number == self._numbers.last
+        if event.type not in _DELTA_EVENTS or not is_next or self._items.holding:
+            return
+        if not isinstance(part, TextDelta | ReasoningDelta | ToolParamsDelta):
+            return
+        text = next((one for one in item.parts.values() if one.id == part.id), None)
+        # After the whole value, a delta is held to be compared with it.
+        if item.full_value is not None or (text is not None and text.full_text is not None):
+            return
+        template = self._make_template(frame, b'"delta"', part)
+        if template is None:
+            return
+        if number is not None and not template.count(b'"sequence_number"', number):
+            self.template = None
+            return
+        template.note = partial(_note_delta, None if number is None else self._numbers, text)
 
     def _salvage_event(self, data: bytes) -> ResponsesEvent:
         """Recognises a response body first: its keys mean something else than an event's."""
@@ -173,7 +219,7 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         else:
             # The event counts all the same: the order of arrival is the only one that is certain.
             # capture: sequence-number-twice
-            detail = f"{type} has sequence_number {number} after {self._last_number}"
+            detail = f"{type} has sequence_number {number} after {self._numbers.last}"
             self._findings.once("sequence-number-disordered", "", detail)
 
     def _ignore(self, event: ResponsesEvent, frame: Frame) -> None:
@@ -347,6 +393,17 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
             self._state.out.append(error)
 
 
+def _note_delta(
+    numbers: _EventNumbers | None, part: DecodedPart | None, text: str, data: bytes
+) -> bool:
+    """Takes a delta that was emitted without its frame being decoded."""
+    if numbers is not None:
+        numbers.add(numbers.last + 1, data)
+    if part is not None:
+        part.streamed_length += len(text)
+    return True
+
+
 def _incomplete_reason(response: wire.ResponseObject) -> str | None:
     return response.incomplete_details.reason if response.incomplete_details else None
 
@@ -365,6 +422,19 @@ _TERMINAL_STATUSES = {
 
 _FIRST_EVENTS = frozenset({"response.created", "error"})
 """Events that may come first. The official client rejects a stream that starts with another."""
+
+_DELTA_EVENTS = frozenset(
+    {
+        "response.output_text.delta",
+        "response.refusal.delta",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_text.delta",
+        "response.reasoning.delta",
+        "response.function_call_arguments.delta",
+        "response.custom_tool_call_input.delta",
+    }
+)
+"""Events that all look alike, but for their delta and their number."""
 
 _AUDIO_EVENTS = ("delta", "done", "transcript.delta", "transcript.done")
 _CONTROL_EVENTS = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.dialects.base import Dialect, EventKey
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
@@ -15,6 +16,7 @@ from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.validator import ResponsesValidator
 from weft.dialects.openai_responses.wire import (
     NAME,
+    NULL,
     RAW_TEXT,
     RESPONSE_OBJECT,
     SPEC_RAW_TEXT,
@@ -166,14 +168,16 @@ def _snapshot(frame: Frame) -> bytes | None:
         response = _decode_snapshot(frame.data).response
     except (ValueError, RecursionError):
         return None
-    return bytes(response) if isinstance(response, Raw) and bytes(response) != b"null" else None
+    if not isinstance(response, Raw) or response == NULL:
+        return None
+    return large_json.copied(response)
 
 
 def _with_model(frame: Frame, model: str) -> bytes:
     response = _snapshot(frame)
     if response is not None:
         renamed = Raw(_with_model_name(response, model))
-        return msgspec.json.encode({**_decode_fields(frame.data), "response": renamed})
+        return large_json.write({**_decode_fields(frame.data), "response": renamed})
     # Without an event name it may be a whole response.
     return frame.data if frame.event else _with_model_name(frame.data, model)
 
@@ -185,7 +189,7 @@ def _with_model_name(response: bytes, model: str) -> bytes:
         return response
     if "model" not in fields:
         return response
-    return msgspec.json.encode({**fields, "model": model})
+    return large_json.write({**fields, "model": model})
 
 
 OPENAI_RESPONSES = Dialect(

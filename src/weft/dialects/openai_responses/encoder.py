@@ -27,6 +27,7 @@ from weft import large_json
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.envelope import ReasoningText, wrap_reasoning
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import CallWriter
@@ -50,6 +51,7 @@ from weft.dialects.raw_json import decode_or_default
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
+    Delta,
     ErrorPart,
     File,
     Finish,
@@ -189,9 +191,12 @@ class ResponsesEncoder:
             self.response.store = part.store
         if self._tool_session:
             self.response.required_action = None
+        if self._events.discards:
+            return
         # Both at once: nothing happens between them here.
-        self._write_snapshot("response.created")
-        self._write_snapshot("response.in_progress")
+        snapshot = large_json.write(self.response)
+        self._events.snapshot("response.created", snapshot, b"")
+        self._events.snapshot("response.in_progress", snapshot, b"")
 
     def _on_error(self, part: ErrorPart) -> None:
         # The error itself is written with the finish, after the ends of open items: the official
@@ -326,6 +331,13 @@ class ResponsesEncoder:
             for annotation in waiting:
                 self._annotate(text, annotation)
 
+    def delta_template(self, last: Delta) -> EventTemplate | None:
+        if isinstance(last, ToolParamsDelta):
+            return self._calls.delta_template(last.id)
+        # Both are open, and the reasoning has its part: they have just got a delta.
+        writers = self._reasonings if isinstance(last, ReasoningDelta) else self._texts
+        return self._events.delta_template(writers[last.id].delta_prefix)
+
     def _text_delta(self, part: TextDelta) -> None:
         self._events.delta(self._texts[part.id].delta_prefix, part.delta)
 
@@ -341,10 +353,10 @@ class ResponsesEncoder:
             key = b',"logprobs":%b,"text":' % _json(text.logprobs)
         # The same text goes out four times: here, in its part, in its item and in the snapshot. A
         # long one is encoded for one event at a time, so that only one copy exists.
-        self._events.write(type, text.position, text.locator, key, *large_json.pieces(full_text))
+        self._events.write_value(type, text.position, text.locator, key, value=full_text)
         text.item.parts[text.index] = whole = text.render(full_text)
         type, key = "response.content_part.done", b',"part":'
-        self._events.write(type, text.position, text.locator, key, *large_json.pieces(whole))
+        self._events.write_value(type, text.position, text.locator, key, value=whole)
         self._items.part_done(text.item)
 
     def _take_text_end(self, text: TextPartWriter, part: TextEnd, item_extra: ItemExtra) -> None:

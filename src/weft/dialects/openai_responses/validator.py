@@ -80,7 +80,9 @@ class ResponsesValidator:
         if frame.id is not None:
             self._report("id-line", "", f"an id: line with {shown(frame.id)}; expected none")
         if self._phase is _StreamPhase.DONE:
-            detail = f"{_name(frame, event)} came after [DONE]; expected the end of the stream"
+            type = text(fields(event).get("type")) or frame.event or "an event without a type"
+            name = "[DONE]" if frame.data == DONE else quote_word(type)
+            detail = f"{name} came after [DONE]; expected the end of the stream"
             self._report("after-done", "", detail)
         # A body alone is legal. With [DONE] behind it, it stood in the place of events.
         elif frame.data == DONE and self._phase is _StreamPhase.BODY:
@@ -285,9 +287,12 @@ class ResponsesValidator:
 
     def _check_finished(self, type: str, response: JsonObject) -> None:
         self._check_in_progress(type)
+        # What was cancelled may leave items open, like what failed: a client could run a call that
+        # is done.
+        is_cancelled = response.get("status") == "cancelled"
         for item in self._items:
             # An item that was never added is reported as such.
-            if item.done_at is None and item.added_at is not None:
+            if item.done_at is None and item.added_at is not None and not is_cancelled:
                 detail = f"{type} came while {item} is open; expected its output_item.done before"
                 self._report("item-not-done", item, detail)
         if isinstance(response.get("output"), list):
@@ -471,12 +476,6 @@ def _stem(type: str) -> str:
 
 def _streamed_field(type: str) -> StreamedField:
     return STREAMED_FIELDS[_stem(type)]
-
-
-def _name(frame: Frame, event: JsonValue) -> str:
-    if frame.data == DONE:
-        return "[DONE]"
-    return quote_word(text(fields(event).get("type")) or frame.event or "an event without a type")
 
 
 _Handler = Callable[[ResponsesValidator, str, JsonObject], None]

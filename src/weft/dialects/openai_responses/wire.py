@@ -261,7 +261,7 @@ class PendingCustom(msgspec.Struct):
     input: str
 
 
-class PendingCall(msgspec.Struct):
+class RequiredCall(msgspec.Struct):
     id: str
     type: str
     function: PendingFunction | UnsetType = UNSET
@@ -269,7 +269,7 @@ class PendingCall(msgspec.Struct):
 
 
 class SubmitToolOutputs(msgspec.Struct):
-    tool_calls: list[PendingCall]
+    tool_calls: list[RequiredCall]
 
 
 class RequiredAction(msgspec.Struct):

@@ -89,16 +89,14 @@ class SourcePaths:
         return canonical
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """A parsed body, and where its fields came from."""
 
     request: Request
     source_paths: SourcePaths
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(msgspec.Struct, frozen=True):
     """A body to send, and what is needed to decode its response."""
 
     body: bytes

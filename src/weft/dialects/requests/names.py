@@ -1,6 +1,7 @@
 """Tool names and ids in the characters and lengths that a target accepts."""
 
 import re
+from functools import cache
 from hashlib import sha256
 
 from weft.dialects.requests.codec import Losses
@@ -19,6 +20,10 @@ def _sha256(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+_compiled = cache(re.compile)
+"""The few patterns of the dialects; `re` looks for them in a cache of its own, which is slower."""
+
+
 class NameSanitizer:
     """Makes ids or names legal for a target: equal originals give equal results.
 
@@ -30,7 +35,7 @@ class NameSanitizer:
 
     def __init__(self, characters: str, limit: int) -> None:
         """`characters` is the inside of a character class."""
-        self._illegal = re.compile(f"[^{characters}]")
+        self._illegal = _compiled(f"[^{characters}]")
         self._limit = limit
         self.changed: dict[str, str] = {}
         """The originals of the names that were changed, by their new names."""
@@ -60,7 +65,7 @@ class ToolNameMap:
         """`characters` is the inside of a character class; `first` that of the first character."""
         # One character is left for the underscore that a wrong first character may need.
         self._sanitizer = NameSanitizer(characters, limit - 1 if first else limit)
-        self._first = re.compile(f"[{first or characters}]")
+        self._first = _compiled(f"[{first or characters}]")
         self._losses = losses
         self._namespaces = {tool.name: tool.namespace for tool in request.tools if tool.namespace}
         self.originals: dict[str, str] = {}

@@ -235,7 +235,9 @@ class OpenAIFamilyOptions:
             # Both are dropped or passed on whole, and reported where that happens.
             if isinstance(content, OpaqueContent | ReasoningContent):
                 continue
-            report_dropped_extras(self.extras(content.extra), where, self._losses, self._name)
+            if content.extra is not UNSET:
+                extras = self.extras(content.extra)
+                report_dropped_extras(extras, where, self._losses, self._name)
             # A result that could not be parsed is refused as a whole.
             if isinstance(content, ResultContent) and UNPARSED_RESULT_FIELDS.isdisjoint(
                 fields_of(content.extra)

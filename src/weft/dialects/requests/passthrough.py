@@ -37,7 +37,8 @@ class RequestWithSource(Request, frozen=True, omit_defaults=True):
 def with_source(request: Request, body: bytes, messages: list[Raw | None]) -> Request:
     # Compared with the request at rendering: what is still equal goes out in its own bytes.
     source = SourceBody(request, Raw(body), tuple(messages))
-    return RequestWithSource(**msgspec.structs.asdict(request), source=source)
+    values = (*msgspec.structs.astuple(request), source)
+    return RequestWithSource(*values)
 
 
 def source_body(request: Request, name: str) -> SourceBody | None:
@@ -55,6 +56,8 @@ def source_messages(source: SourceBody | None, request: Request) -> list[Raw | N
     if source is None:
         return [None] * len(request.messages)
     then, now = source.request.messages, request.messages
+    if then is now:  # nearly always
+        return list(source.messages)
     added = len(now) - len(then)
     # Before, only if the client's own messages are all there, at the end.
     prepended = added if now[: len(then)] != then and now[added:] == then else 0

@@ -37,6 +37,9 @@ TOOL_DECLARATION = "additional_tools"
 
 Speaker = Literal["system", "developer", "user", "assistant"]
 
+_PAIRED = (CallContent, ResultContent, OpaqueContent)
+"""Contents that belong to others, or may declare tools."""
+
 
 class LocatedContent(NamedTuple):
     """A content, and its path in the canonical request."""
@@ -63,8 +66,12 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     dropped, both with a warning; otherwise both are refused. Results of calls of an earlier
     response (`previous_response_id`) are not checked.
     """
+    turns = list(message_turns(request, losses))
+    # Most requests have neither calls nor results.
+    if not any(isinstance(one, _PAIRED) for message in request.messages for one in message.content):
+        return turns
     found: list[Turn] = []
-    for turn in message_turns(request, losses):
+    for turn in turns:
         declarations = [
             one
             for one in turn.contents
@@ -82,9 +89,9 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     out: list[Turn] = []
     step = 0
     for is_step, group in groupby(found, key=lambda turn: turn.role == "assistant"):
-        turns = [pairs.without_dropped(turn) for turn in group]
+        kept = [pairs.without_dropped(turn) for turn in group]
         step += is_step
-        out += turns if is_step else _after_step(turns, pairs.results(step), pairs, losses)
+        out += kept if is_step else _after_step(kept, pairs.results(step), pairs, losses)
     # Calls at the very end: with `repair` their made-up results need a turn of their own.
     if found and found[-1].role == "assistant":
         out += _after_step([], pairs.results(step), pairs, losses)

@@ -65,6 +65,10 @@ ADAPTED_FIELDS = {
 }
 """Fields of a content whose loss changes nothing for another target."""
 
+# Of Chat Completions
+SUPERSEDED_FIELDS = {"max_tokens": "max_completion_tokens"}
+"""Deprecated fields, each with the one that counts if both are there and differ."""
+
 # Of Gemini; `content` is the key of Chat Completions and Anthropic, `output` that of Responses.
 UNPARSED_RESULT_PARTS = "functionResponse.parts"
 UNPARSED_RESULT_FIELDS = frozenset({"content", "output", UNPARSED_RESULT_PARTS})
@@ -101,8 +105,14 @@ def collect(*found: dict[str, Raw]) -> Json:
 
 def without_empty(extra: Json) -> Json:
     """Returns the fields that are not null or empty: clients send back what they received."""
-    fields = fields_of(extra)
-    return collect({key: raw for key, raw in fields.items() if bytes(raw) not in _EMPTY_VALUES})
+    if not isinstance(extra, Raw):
+        return UNSET
+    return collect({key: raw for key, raw in fields_of(extra).items() if not is_empty(raw)})
+
+
+def is_empty(raw: Raw) -> bool:
+    """Whether a value is null, or has no members."""
+    return bytes(raw) in _EMPTY_VALUES
 
 
 def encode_with_extra(value: msgspec.Struct, extra: Json, inner: Collection[str] = ()) -> Raw:
@@ -135,6 +145,8 @@ def report_unknown(
     for key, where in _present(extra, path):
         if key in essential:
             losses.refused(where, f"{key} is not available on {target}; remove it")
+        elif key in SUPERSEDED_FIELDS:
+            report_superseded(key, where, losses)
         elif key in KNOWN_FIELDS:
             losses.dropped(where, target)
         else:
@@ -144,6 +156,11 @@ def report_unknown(
             # A known word in the wrong place would be suggested as itself.
             hint = f' (did you mean "{close[0]}"?)' if close and close[0] != word else ": dropped"
             losses.warned(where, f'unknown field "{word}"{hint}')
+
+
+def report_superseded(key: str, path: str, losses: Losses) -> None:
+    """Reports a deprecated field that differs from its successor."""
+    losses.warned(path, f"dropped: {SUPERSEDED_FIELDS[key]} counts")
 
 
 def report_dropped_extras(extra: Json, path: str, losses: Losses, target: str) -> None:
@@ -160,6 +177,8 @@ def report_dropped_extras(extra: Json, path: str, losses: Losses, target: str) -
 
 def _present(extra: Json, path: str) -> list[tuple[str, str]]:
     """The fields that hold something, each with its path."""
+    if not isinstance(extra, Raw):  # nearly always
+        return []
     fields = fields_of(extra).items()
     return [(key, f"{path}.{key}" if path else key) for key, value in fields if is_present(value)]
 

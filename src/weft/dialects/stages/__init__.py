@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft.parts import Part
+from weft.parts import Delta, Part
 
 Handlers = Mapping[type[Part], Callable[[Any, Any, list[Part]], None]]
 """What handles each type of part. It appends what comes out, possibly nothing."""
@@ -36,6 +36,10 @@ class HandlerStage(ABC):
             else:
                 handler(self, part, out)
         return out
+
+    def reads(self, kind: type[Delta], id: str) -> bool:
+        """See Stage."""
+        return kind in self._handlers and not self.passes
 
     @abstractmethod
     def finish(self) -> list[Part]:

@@ -22,6 +22,7 @@ from weft.findings import Code, Findings
 from weft.lifecycle import meaning
 from weft.partial_json import is_json, parse
 from weft.parts import (
+    Delta,
     ErrorPart,
     Finish,
     Invalid,
@@ -85,6 +86,9 @@ class CustomToolCalls(HandlerStage):
     @property
     def holding(self) -> bool:
         return any(call.holding for call in self._calls.values() if call is not None)
+
+    def reads(self, kind: type[Delta], id: str) -> bool:
+        return kind is ToolParamsDelta and self._calls.get(id) is not None
 
     def finish(self) -> list[Part]:
         """Returns the arguments of calls that were never handed over, as they are."""

@@ -18,6 +18,7 @@ from weft.dialects.requests.multi_tool_use import WRAPPERS, WrappedCall, parse_w
 from weft.dialects.stages import Handlers, HandlerStage
 from weft.findings import Findings
 from weft.parts import (
+    Delta,
     ErrorPart,
     Finish,
     Part,
@@ -60,6 +61,9 @@ class ParallelCalls(HandlerStage):
     @property
     def holding(self) -> bool:
         return bool(self._held)
+
+    def reads(self, kind: type[Delta], id: str) -> bool:
+        return kind is ToolParamsDelta and id in self._held
 
     def finish(self) -> list[Part]:
         """Returns what was held for an end that never came, as it is."""

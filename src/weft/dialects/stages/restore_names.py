@@ -13,6 +13,7 @@ import msgspec
 
 from weft.dialects.stages import Handlers, HandlerStage
 from weft.parts import (
+    Delta,
     ItemPart,
     Part,
     ToolApprovalRequest,
@@ -51,6 +52,9 @@ class RestoreNames(HandlerStage):
         # By both forms of the original: two namespaces may hold tools of the same name.
         self._grouped = {name: (name, namespace) for name, namespace in grouped}
         self._grouped |= {f"{namespace}.{name}": (name, namespace) for name, namespace in grouped}
+
+    def reads(self, kind: type[Delta], id: str) -> bool:
+        return False  # only ids and names are changed
 
     def finish(self) -> list[Part]:
         """Nothing is ever held back."""

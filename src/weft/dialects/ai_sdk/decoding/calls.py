@@ -192,6 +192,7 @@ class SdkCalls:
             return None
         call = self._calls[id] = found[0]
         detail = f"call {call.id!r} came again as {id!r}: the first id is kept"
+        # capture: call-under-another-id
         self._findings.note("call-id-changed", detail)
         return call
 

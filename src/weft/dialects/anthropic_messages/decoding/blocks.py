@@ -111,6 +111,7 @@ class BlockDecoder:
         row = DELTAS.get(type)
         if row is None:
             detail = f"unknown delta type {type!r}: ignored"
+            # capture: deltas-that-do-not-fit
             self._findings.once("event-unknown", f"delta {type}", detail)
         elif isinstance(block, row.state):
             row.add(self, block, delta, out)
@@ -448,6 +449,7 @@ class BlockDecoder:
         for earlier in self._tool_uses[wire_id]:
             same = (earlier.type, earlier.call.name) == (block.type, block.call.name)
             if earlier is not block and same and _canonical_arguments(earlier) == arguments:
+                # capture: call-repeated, body-with-a-call-repeated
                 self._findings.note("call-repeated", f"call {wire_id!r} again: dropped")
                 return
         # Renamed here, not at its start: whether it is another call was not known before.

@@ -71,6 +71,11 @@ class ToolUseState(BlockState):
         self.initial_input: str | None = initial_input
         self.streamed = Buffer()
 
+    def note_delta(self, text: str, data: bytes) -> bool:
+        """Takes a delta that was emitted without its frame being decoded."""
+        self.streamed.add(text)
+        return True
+
     @property
     def held(self) -> bool:
         # An input at the start, or a `{}`, may still be replaced by deltas.

@@ -12,6 +12,7 @@ from weft import large_json
 from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.mapping import merge_usage
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.raw_json import to_one_line
 from weft.partial_json import escape, is_json
 from weft.parts import Json, ReasoningStart
@@ -43,8 +44,12 @@ class MessagesEventWriter:
 
     def delta(self, block: "BlockWriter", text: str) -> None:
         # Once per token: only the text is encoded, the rest of the event is bytes that are ready.
-        data = b"%b%b}}" % (block.delta_prefix, _json(text))
+        data = b"".join((block.delta_prefix, large_json.write_text(text), b"}}"))
         self.out.append(Event("content_block_delta", data))
+
+    def delta_template(self, block: "BlockWriter") -> EventTemplate | None:
+        """What `delta` writes."""
+        return EventTemplate("content_block_delta", block.delta_prefix + b'"', b'"}}')
 
     def citation(self, block: "BlockWriter", citation: Raw) -> None:
         delta = b',"delta":{"type":"citations_delta","citation":%b}' % _line(citation)
@@ -118,6 +123,9 @@ class MessagesBodyWriter(MessagesEventWriter):
             written.text += text
         else:
             written.thinking = (written.thinking or "") + text
+
+    def delta_template(self, block: "BlockWriter") -> EventTemplate | None:
+        return None
 
     def citation(self, block: "BlockWriter", citation: Raw) -> None:
         block.block.citations = [*(block.block.citations or ()), citation]

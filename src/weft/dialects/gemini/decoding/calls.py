@@ -155,6 +155,7 @@ class GeminiCallDecoder:
         invalid: Invalid | None = None
         if args.problem is not None:
             invalid = "bad-arguments"
+            # capture: arguments-value-by-value-cut-by-the-limit
             self._findings.note("arguments-invalid", f"call {streamed.id!r}: {args.problem}")
             if not streamed.text.text.strip():  # no text at all would be read as {}
                 streamed.add("{", target)
@@ -302,6 +303,7 @@ class GeminiCallDecoder:
         id = self._claims.claim(wire_id or self._mint())
         if wire_id and id != wire_id:
             detail = f"two calls have the id {wire_id!r}: this one is renamed to {id!r}"
+            # capture: call-repeated, call-repeated-value-by-value
             self._findings.note("call-id-collision", detail)
         self._ids[wire_id or id] = id
         self._without_result.setdefault(name, {})[id] = None

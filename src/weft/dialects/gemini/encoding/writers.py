@@ -1,11 +1,13 @@
 """Writers of frames and of bodies."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
 from msgspec import Raw
 
 from weft import large_json
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.gemini import wire
 from weft.dialects.raw_json import blank_line_ends
 from weft.sse import Event
@@ -64,9 +66,15 @@ class FrameWriter:
         }
 
     def text(self, kind: ItemKind, text: str) -> None:
-        value = escape_line_breaks(_json(text))
-        data = b'%b{"text":%b%b' % (_FRAME_PREFIX, value, self._suffixes[kind])
+        # In slices, as both take long for a text of megabytes.
+        values = [_json(text)] if len(text) <= large_json.SLICE else large_json.pieces(text)
+        escaped = map(escape_line_breaks, values)
+        data = b"".join((_FRAME_PREFIX, b'{"text":', *escaped, self._suffixes[kind]))
         self.out.append(Event("", data))
+
+    def text_template(self, kind: ItemKind) -> EventTemplate | None:
+        """What `text` writes."""
+        return _TextTemplate("", _FRAME_PREFIX + b'{"text":"', b'"' + self._suffixes[kind])
 
     def part(self, part: WrittenPart) -> None:
         suffix = self._suffixes[ItemKind.WHOLE]
@@ -83,6 +91,15 @@ class FrameWriter:
 
     def error(self, error: wire.GeminiError) -> None:
         self.out.append(Event("", without_line_breaks(wire.error_body(error))))
+
+
+class _TextTemplate(EventTemplate):
+    """A frame with a text."""
+
+    __slots__ = ()
+
+    def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
+        return super().fill(list(map(escape_line_breaks, pieces)), length)
 
 
 # In a body, consecutive deltas are one part, as a client joins them from a stream.
@@ -110,6 +127,9 @@ class GeminiBodyWriter(FrameWriter):
             last.text += text
         else:
             self._parts.append(wire.GeminiPart(text=text, thought=is_reasoning or None))
+
+    def text_template(self, kind: ItemKind) -> EventTemplate | None:
+        return None
 
     def part(self, part: WrittenPart) -> None:
         self._parts.append(part)

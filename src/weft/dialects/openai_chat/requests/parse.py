@@ -72,13 +72,13 @@ def parse(data: bytes, context: Context) -> Parsed:
 
 def _places(body: schema.ChatRequestBody) -> SourcePaths:
     """Returns the paths of options in this body, which uses one of two keys for some."""
-    paths = dict(WIRE_PATHS)
+    paths = SourcePaths(WIRE_PATHS)
     # Losses are reported to the client by the key that it used.
     if body.max_completion_tokens is None and body.max_tokens is not None:
-        paths["max_output_tokens"] = "max_tokens"
+        paths.add("max_output_tokens", "max_tokens")
     if body.top_logprobs is None:
-        paths["sampling.logprobs"] = "logprobs"
-    return SourcePaths(paths)
+        paths.add("sampling.logprobs", "logprobs")
+    return paths
 
 
 def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
@@ -86,10 +86,13 @@ def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
     extra = schema.unknown_fields(data, schema.ChatRequestBody)
     if extra.get("modalities") == Raw(b'["text"]'):  # the default
         del extra["modalities"]
-    options = schema.unless_null(fields_of(Raw(data)).get("stream_options", UNSET))
-    if isinstance(options, Raw):
+    if body.stream_options is not None:
+        options = fields_of(Raw(data))["stream_options"]
         unknown_options = other_fields(options, schema.ChatStreamOptions)
         extra |= {"stream_options": unknown_options} if isinstance(unknown_options, Raw) else {}
+    limit, deprecated_limit = body.max_completion_tokens, body.max_tokens
+    if None not in (limit, deprecated_limit) and limit != deprecated_limit:
+        extra["max_tokens"] = schema.to_raw(deprecated_limit)
     retention = body.prompt_cache_retention
     # A word of tomorrow is still passed on to hosts of this dialect.
     if retention is not None and retention not in CACHE_OF_RETENTION:

@@ -74,31 +74,35 @@ def _function_tool(function: schema.ChatFunctionDefinition, extra: Json) -> Tool
 
 
 def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> ToolChoice | None:
-    """Returns the choice. One with unknown words is put into `extra` instead, and so is one beside
-    a `function_call` that says something else.
+    """Returns the choice. One with unknown words is put into `extra` instead, and so is the
+    deprecated `function_call` beside a `tool_choice` that says something else.
     """
-    legacy, choice = body.function_call, None
-    if isinstance(legacy, schema.ChatToolName):
-        choice = ToolChoice("required", legacy.name)
-    elif legacy is not None:
-        # Its words are the same as those of `tool_choice`, except that it has no `required`.
-        mode = MODES.get(legacy)
-        if mode is None:
-            extra["function_call"] = schema.to_raw(legacy)
-        choice = ToolChoice(mode) if mode else None
+    choice: ToolChoice | None = None
     raw = schema.unless_null(body.tool_choice)
-    if not isinstance(raw, Raw):
+    if isinstance(raw, Raw):
+        # A mode is a string; anything that is chosen by name is an object.
+        is_mode = bytes(raw).startswith(b'"')
+        choice = _mode(msgspec.json.decode(raw, type=str)) if is_mode else _choice_object(raw)
+        if choice is None:
+            extra["tool_choice"] = raw
+    if body.function_call is None:
         return choice
-    # A mode is a string; anything that is chosen by name is an object.
-    if bytes(raw).startswith(b'"'):
-        mode = MODES.get(msgspec.json.decode(raw, type=str))
-        parsed = ToolChoice(mode) if mode else None
+    legacy: ToolChoice | None
+    if isinstance(body.function_call, schema.ChatToolName):
+        legacy = ToolChoice("required", body.function_call.name)
     else:
-        parsed = _choice_object(raw)
-    if parsed is None or (legacy is not None and parsed != choice):
-        extra["tool_choice"] = raw
-        return choice
-    return parsed
+        # Its words are the same as those of `tool_choice`, except that it has no `required`.
+        legacy = _mode(body.function_call)
+    if not isinstance(raw, Raw) and legacy is not None:
+        return legacy
+    if legacy is None or legacy != choice:
+        extra["function_call"] = schema.to_raw(body.function_call)
+    return choice
+
+
+def _mode(word: str) -> ToolChoice | None:
+    mode = MODES.get(word)
+    return ToolChoice(mode) if mode else None
 
 
 def _choice_object(raw: Raw) -> ToolChoice | None:

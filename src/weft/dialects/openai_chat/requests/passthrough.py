@@ -18,7 +18,7 @@ from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
 from weft.dialects.requests.turns import Turn, source_bytes, unknown_role_message
 from weft.parts import Json
-from weft.request import CallContent, OpaqueContent, ReasoningContent, Request
+from weft.request import CallContent, OpaqueContent, ReasoningContent, Request, TextContent
 
 
 class ChatPassthrough:
@@ -44,18 +44,37 @@ class ChatPassthrough:
         """Whether an item that Weft does not know is one of this host."""
         return self.native and item.origin in self._origins
 
+    def text_messages(self) -> list[Raw] | None:
+        """Returns all messages as they came, if they hold nothing but text: what `message` returns
+        for each, without its turn. None if one of them has to be looked at.
+        """
+        if not self.same_dialect or self._request.instructions is not None:
+            return None
+        sources = [one for one in self._messages if one is not None]
+        if len(sources) < len(self._messages):
+            return None
+        for message in self._request.messages:
+            if message.role == "developer" and not self._developer_role:
+                return None
+            for content in message.content:
+                if content.__class__ is not TextContent:
+                    return None
+        return sources
+
     def message(self, turn: Turn) -> Raw | None:
         """Returns the message that a turn came as; None if it must be rendered: it was changed, the
         host does not know its role, or its reasoning came from another host.
         """
-        source = source_bytes(turn, self._messages) if self.same_dialect else None
+        if not self.same_dialect:
+            return None
+        source = source_bytes(turn, self._messages)
         # The bytes would name a role that the host rejects.
         known = turn.role != "developer" or self._developer_role
         contents = [located.content for located in turn.contents]
         reasonings = [one for one in contents if isinstance(one, ReasoningContent)]
         if source is not None and known and all(map(self.is_own, reasonings)):
             return source
-        return unknown_role_message(turn) if self.same_dialect else None
+        return unknown_role_message(turn)
 
     def fields(self, rendered: dict[str, Raw]) -> dict[str, Raw]:
         """Returns the keys of a body, those that the request did not change as they came."""

@@ -12,6 +12,7 @@ from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
 from weft.dialects.requests.codec import Losses, Rendered
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.unknown_fields import report_superseded
 from weft.request import Request
 
 _NULL = Raw(b"null")
@@ -29,8 +30,9 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     before = len(losses.found)
     options = ChatOptionRenderer(request, context, passthrough, losses)
     tools = ChatToolRenderer(request, context, passthrough, names, losses)
-    fields = fields_of(schema.to_raw(options.body(messages, tools)))
-    for key, value in options.unknown_fields().items():
+    fields = fields_of(schema.to_raw(options.body(tools)))
+    unknown_fields = options.unknown_fields()
+    for key, value in unknown_fields.items():
         if key == "stream_options" and key in fields:
             fields[key] = schema.to_raw(fields_of(value) | fields_of(fields[key]))
         else:
@@ -38,6 +40,10 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     # Anything lost is in some key: its own bytes would bring it back.
     if len(losses.found) == before:
         fields = passthrough.fields(fields)
+    # Hosts that know only the deprecated key are sent the limit that counts under it.
+    superseded = unknown_fields.get("max_tokens")
+    if superseded is not None and fields.get("max_tokens") != superseded:
+        report_superseded("max_tokens", "max_tokens", losses)
     fields["messages"] = schema.to_raw(messages)
     if request.stream:
         # Weft needs the usage for its records; the client gets it only if it asked for it.

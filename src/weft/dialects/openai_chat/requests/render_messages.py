@@ -59,6 +59,9 @@ def render_messages(
     losses: Losses,
 ) -> list[Raw]:
     """Returns the messages; what has no place in them is in the losses."""
+    unchanged = passthrough.text_messages()
+    if unchanged is not None:
+        return unchanged
     renderer = _ChatMessageRenderer(request, context, passthrough, names, losses)
     if not passthrough.same_dialect:
         renderer.report_losses()
@@ -77,7 +80,8 @@ def _turns(request: Request, losses: Losses) -> list[Turn]:
         run = list(group)
         # Many hosts reject two messages of the user or the assistant in a row. Instructions may
         # stand anywhere, so each of them keeps its message.
-        found += run if role in ("system", "developer") else merge_neighbours(run)
+        is_kept = len(run) == 1 or role in ("system", "developer")
+        found += run if is_kept else merge_neighbours(run)
     # The host would answer that message instead of continuing it.
     if ends_with_prefill(request, found):
         detail = f"{NAME} cannot continue a message of the assistant; end with a user message"
@@ -303,6 +307,9 @@ class _ChatMessageRenderer:
         Several texts are joined by a newline; those of the assistant by nothing, as they are pieces
         of one answer. A message of this dialect stays a string or a list, as it was.
         """
+        match contents:
+            case [LocatedContent(content=TextContent() as only)] if _is_plain(only):
+                return only.text  # nearly always
         texts = [one.content for one in contents if isinstance(one.content, TextContent)]
         if len(texts) < len(contents) or any(text.refusal for text in texts):
             return self._parts(contents)
@@ -390,6 +397,10 @@ class _ChatMessageRenderer:
         data = file.data if file.data is None or not media_type else data_url(media_type, file.data)
         part = schema.ChatFilePart(schema.ChatFileData(data, file.file_id, file.filename), mark)
         return self._passthrough.with_extra(part, file.extra)
+
+
+def _is_plain(text: TextContent) -> bool:
+    return text.extra is UNSET and text.cache is None and not text.refusal
 
 
 def _texts(contents: list[LocatedContent]) -> list[str]:

@@ -41,8 +41,8 @@ class ChatOptionRenderer:
         self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
         self._losses = losses
 
-    def body(self, messages: list[Raw], tools: ChatToolRenderer) -> schema.ChatRequestBody:
-        """Returns the body, without what came in fields unknown to Weft."""
+    def body(self, tools: ChatToolRenderer) -> schema.ChatRequestBody:
+        """Returns the body, without messages, and without what came in fields unknown to Weft."""
         request, sampling, family = self._request, self._request.sampling, self._family
         if not self._native:
             family.report_unavailable(OPTIONS)
@@ -51,7 +51,7 @@ class ChatOptionRenderer:
         deprecated = self._quirks.token_limit == "max_tokens"
         return schema.ChatRequestBody(
             model=request.model,
-            messages=messages,
+            messages=[],
             tools=tools.tools() or None,
             tool_choice=_unless_none(tools.tool_choice()),
             parallel_tool_calls=self._parallel_tool_calls(),

@@ -17,7 +17,7 @@ from weft.dialects.openai_responses.decoding.item import (
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.extra import remaining_fields
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
-from weft.dialects.raw_json import copy_raw
+from weft.dialects.raw_json import copy_raw, same_json
 from weft.parts import Opaque, Source, SourceKind, TextDelta, TextEnd, TextStart
 
 TEXT, REFUSAL = "text", "refusal"
@@ -112,6 +112,7 @@ def _note_unknown_part(
 ) -> None:
     """Reports a content part that is not text. It still counts as a part."""
     kind = wire_part.type or "unknown"
+    # capture: unknown-item-event-and-part
     state.findings.once("event-unknown", f"part {kind}", f"content part {kind!r}: passed through")
     item.content_count = max(item.content_count, index + 1)
 
@@ -139,10 +140,16 @@ def _annotation(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -
     if isinstance(event.annotation, Raw):
         part = _text_for_event(state, item, TEXT, event)
         annotation_index = event.annotation_index
-        # Without an index each event is another annotation. It gets the first free index: then the
-        # list of the finished part, which counts from 0, repeats as many as have come.
+        taken = part.annotations.get(-1 if annotation_index is None else annotation_index)
+        is_other = taken is not None and not same_json(taken, event.annotation)
+        # capture: index-zero-for-every-annotation
+        if is_other:
+            detail = f"annotation {annotation_index} of {part.id!r} again, with other content"
+            state.findings.once("index-disordered", f"{part.id} annotation", detail)
+        # Without an index of its own each event is another annotation. It gets the first free one:
+        # then the list of the finished part, which counts from 0, repeats as many as have come.
         # capture: annotation-without-an-index-after-a-gap
-        if annotation_index is None:
+        if annotation_index is None or is_other:
             while part.free_annotation in part.annotations:
                 part.free_annotation += 1
             annotation_index = part.free_annotation
@@ -151,18 +158,27 @@ def _annotation(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -
 
 def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw: Raw) -> None:
     # An annotation comes up to four times: as an event, in `output_text.done`, in its part and in
-    # its item. For one that comes after the end of its text there is no place left.
+    # its item.
     # capture: annotations-of-every-kind
-    if annotation_index in part.annotations or part.stage is PartStage.CONCLUDED:
+    taken = part.annotations.get(annotation_index)
+    if taken is not None:
+        if not same_json(taken, raw):
+            detail = f"annotation {annotation_index} of {part.id!r}: at its end with other content"
+            state.findings.once("whole-contradicts", f"{part.id} annotation", detail)
+        return
+    # For one that comes after the end of its text there is no place left.
+    if part.stage is PartStage.CONCLUDED:
         return
     if annotation_index != len(part.annotations):
         detail = f"annotation {annotation_index} of {part.id!r}; expected {len(part.annotations)}"
+        # capture: annotation-without-an-index-after-a-gap
         state.findings.once("index-disordered", f"{part.id} annotation", detail)
     part.annotations[annotation_index] = raw = copy_raw(raw)
     annotation = state.salvage.item(raw, wire.ResponsesAnnotation)
     kind = SOURCE_KINDS.get(annotation.type or "")
     if kind is None:
         detail = f"annotation {annotation.type!r} is not a source: kept with its text"
+        # capture: annotations-of-every-kind
         state.findings.once("event-unknown", f"annotation {annotation.type}", detail)
     else:
         state.out.append(

@@ -193,6 +193,7 @@ class OutputItems:
         """Emits the parts of an item that is done, once."""
         handlers = _handlers_of(item, wire_item)
         if item.stage is ItemStage.DONE:
+            # capture: item-added-twice
             self._findings.once("end-repeated", item.id, f"item {item.id!r} was done before")
             return
         # The type may be newer than this decoder, or an extension: it is kept as it came, so that a
@@ -221,7 +222,7 @@ class OutputItems:
             self._finish_item(item, wire_item, raw)
 
     def _is_object(self, raw: Raw) -> bool:
-        is_object = bytes(raw).startswith(b"{")
+        is_object = bytes(memoryview(raw)[:1]) == b"{"
         if not is_object:
             self._findings.once("event-unknown", "item", "an item that is not an object: ignored")
         return is_object

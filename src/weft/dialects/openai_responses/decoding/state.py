@@ -121,6 +121,7 @@ class DecoderState:
         """Reports a part index that is not the next one."""
         if index != next:
             detail = f"{what} {index} of item {item.id!r}; expected {next}"
+            # capture: indexes-with-gaps
             self.findings.once("index-disordered", f"{item.id} {what}", detail)
 
     def emit_delta(
@@ -216,6 +217,7 @@ class DecoderState:
         self.items_by_call_id.setdefault(call.id, item)
         if id == call.id:
             return call
+        # capture: one-id-for-two-calls
         self.findings.note(
             "call-id-collision", f"two calls have the id {call.id!r}; one is renamed to {id!r}"
         )

@@ -104,6 +104,11 @@ class CallItem(OutputItem):
                 self._scan.feed(fold.joined(self.call_id)[: self.received])
         return self.ended or (self._scan is not None and self._scan.finished)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether its params are scanned for their end, since another call waits for it."""
+        return self._scan is not None
+
     def feed_params(self, delta: str) -> bool:
         """Whether this delta completes the params, if another call waits for that."""
         # Free text never looks complete.

@@ -17,8 +17,10 @@ that the provider executes never wait.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from weft.assembler import Assembler
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.envelope import wrap_call_signature
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_items import CallItem, CallPhase, CallResultItem
@@ -30,6 +32,11 @@ from weft.dialects.openai_responses.encoding.call_kinds import (
     RESULT_ITEMS,
     CallKind,
     provider_call_kind,
+)
+from weft.dialects.openai_responses.encoding.events import (
+    DeltaPrefix,
+    EventWriter,
+    NumberedTemplate,
 )
 from weft.dialects.openai_responses.encoding.items import OutputWriter
 from weft.dialects.openai_responses.extra import without_identity
@@ -44,6 +51,22 @@ from weft.parts import (
     ToolParamsStart,
     ToolResult,
 )
+from weft.sse import Event
+
+
+class _CallTemplate(NumberedTemplate):
+    """A delta event of a call, which counts what it was sent."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, writer: EventWriter, prefix: DeltaPrefix, item: CallItem) -> None:
+        super().__init__(writer, prefix)
+        self._item = item
+
+    def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
+        self._item.received += length
+        self._item.written = self._item.received
+        return super().fill(pieces, length)
 
 
 class CallWriter:
@@ -68,7 +91,7 @@ class CallWriter:
         """The model of the response."""
         self.deferred: CallItem | None = None
         """An item whose `added` waits for the next part, which may contain more of its fields."""
-        self.pending: list[wire.PendingCall] = []
+        self.pending: list[wire.RequiredCall] = []
         """What the client must do: execute calls, and answer approval requests."""
         self.is_cut = False
         """Whether a call was cut off, which makes the response incomplete."""
@@ -153,6 +176,16 @@ class CallWriter:
             item.write_delta(self._items.events, part.delta)
             if item.feed_params(part.delta):
                 self._write_waiting()
+
+    def delta_template(self, id: str) -> EventTemplate | None:
+        """The event for the next delta of a call, if that has to be written at once and as it is,
+        and no other call waits for its end."""
+        item = self._calls[id]
+        if item is None or item.phase is not CallPhase.WRITING or item.is_watched:
+            return None
+        if item.extractor is not None or item.delta_prefix is None or self._items.events.discards:
+            return None
+        return _CallTemplate(self._items.events, item.delta_prefix, item)
 
     def params_end(self, part: ToolParamsEnd) -> None:
         item = self._calls[part.id]
@@ -280,13 +313,13 @@ class CallWriter:
         if part.invalid is None and not part.provider_executed:
             # As in the Assistants API. Built-in tools, which it does not have, have their params in
             # the item.
-            pending = wire.PendingCall(part.id, item.kind.type)
+            pending = wire.RequiredCall(part.id, item.kind.type)
             if item.kind is FUNCTION:
                 function = wire.PendingFunction(part.name, part.params)
-                pending = wire.PendingCall(part.id, "function", function=function)
+                pending = wire.RequiredCall(part.id, "function", function=function)
             elif item.kind is CUSTOM:
                 custom = wire.PendingCustom(part.name, part.params)
-                pending = wire.PendingCall(part.id, "custom", custom=custom)
+                pending = wire.RequiredCall(part.id, "custom", custom=custom)
             self.pending.append(pending)
         # Otherwise the item stays open until the result, which is a part of it.
         if item.kind.result_to_fields is None:
@@ -327,4 +360,4 @@ class CallWriter:
         if item is None or item.kind is not CALL_KINDS["mcp_approval_request"]:
             self._items.not_carried(part.type, "only MCP calls have approval requests")
         else:
-            self.pending.append(wire.PendingCall(part.approval_id, item.kind.type))
+            self.pending.append(wire.RequiredCall(part.approval_id, item.kind.type))

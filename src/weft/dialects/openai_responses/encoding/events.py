@@ -1,10 +1,12 @@
 """The events of one response, as they are written."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from weft import large_json
+from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.raw_json import to_one_line
 from weft.sse import Event
 
@@ -54,6 +56,12 @@ class EventWriter:
             body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
         self.out.append(Event(type, b"".join((head, *body, b"}")), number))
 
+    def write_value(
+        self, type: str, position: tuple[int, int], *before: bytes, value: object
+    ) -> None:
+        """Writes one event whose last field is this value."""
+        self.write(type, position, *before, *large_json.pieces(value))
+
     def delta(self, prefix: DeltaPrefix, delta: str) -> None:
         """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
         number = self.number
@@ -69,25 +77,46 @@ class EventWriter:
             data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
         self.out.append(Event(prefix.type, data, number))
 
+    def delta_template(self, prefix: DeltaPrefix) -> EventTemplate | None:
+        """What `delta` writes."""
+        return NumberedTemplate(self, prefix)
+
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
-        """Writes an event with the response object, and marks where that is."""
+        """Writes an event with the response object, and keeps that object beside its data."""
         response = to_one_line(response)
-        # A snapshot may have been written by the upstream; then there is nothing to mark.
+        # A snapshot may have been written by the upstream; then there is nothing to keep.
         before = len(self.out)
         self.write(type, NO_ITEM, b'"response":', response, more)
         if len(self.out) > before:
-            data = self.out[-1].data
-            end = len(data) - len(more) - len(b"}")
-            # The store takes the last snapshot as the body of the response. A view spares it a copy
-            # of the answer, and a search for it.
-            view = memoryview(data)[end - len(response) : end]
-            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=view)
+            # The store takes the last snapshot as the body of the response.
+            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=response)
 
     def ping(self) -> Event:
         # It has a number of the stream, like every event of the specification.
         number = self.number
         self.number = number + 1
         return Event("ping", b'{"type":"ping","sequence_number":%d}' % number, number)
+
+
+class NumberedTemplate(EventTemplate):
+    """A delta event, numbered by its writer."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: EventWriter, prefix: DeltaPrefix) -> None:
+        super().__init__(prefix.type, prefix.data + b'"', b'","sequence_number":')
+        self._writer = writer
+
+    def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
+        name, before, after, writer = self._name, self._before, self._after, self._writer
+        number = writer.number
+        writer.number = number + len(pieces)
+        if len(pieces) == 1:  # nearly always
+            return [Event(name, b"%b%b%b%d}" % (before, pieces[0], after, number), number)]
+        return [
+            Event(name, b"%b%b%b%d}" % (before, piece, after, number), number)
+            for number, piece in enumerate(pieces, number)
+        ]
 
 
 class NullEventWriter(EventWriter):
@@ -98,8 +127,16 @@ class NullEventWriter(EventWriter):
     def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
         pass
 
+    def write_value(
+        self, type: str, position: tuple[int, int], *before: bytes, value: object
+    ) -> None:
+        pass
+
     def delta(self, prefix: DeltaPrefix, delta: str) -> None:
         pass
+
+    def delta_template(self, prefix: DeltaPrefix) -> EventTemplate | None:
+        return None
 
 
 def delta_prefix(type: str, locator: bytes) -> DeltaPrefix:

@@ -10,7 +10,6 @@ from typing import ClassVar, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft import large_json
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.events import (
     DeltaPrefix,
@@ -268,8 +267,8 @@ class OutputWriter:
 
     def _write_item(self, what: str, item: OutputItem, rendered: wire.RenderedItem) -> None:
         index = b'"output_index":%d,"item":' % item.index
-        self.events.write(
-            f"response.output_item.{what}", item.position, index, *large_json.pieces(rendered)
+        self.events.write_value(
+            f"response.output_item.{what}", item.position, index, value=rendered
         )
 
 

@@ -209,6 +209,11 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
             # A hosted tool is chosen by its type alone, an MCP server by its label.
             name = param.server_label or param.name or param.type
             choice = ToolChoice("required", name, param.type)
+        # A canonical choice has no place for one tool of a hosted kind, such as of an MCP server:
+        # it would be all of them.
+        references = (schema.ToolReference(param.type, param.name), *(param.tools or ()))
+        if any(one.name and one.type not in ("function", "custom") for one in references):
+            choice = None
     if choice is None:
         extra["tool_choice"] = raw
     return choice
