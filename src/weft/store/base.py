@@ -17,7 +17,7 @@ Every string may hold any characters; the store never builds SQL from one. A cal
 cancelled while it waits for a write does not undo it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import ClientError, InternalError
@@ -26,14 +26,19 @@ from weft.store.records import (
     Block,
     CallReasoning,
     Conversation,
+    ConversationPage,
     Ending,
     Entry,
     Extent,
     Item,
+    JobClaim,
     NewEvent,
+    NewJob,
     NewRun,
     Page,
     Pruned,
+    ResponseFilter,
+    ResponsePage,
     RunAppend,
     RunClaim,
     RunEvent,
@@ -41,11 +46,13 @@ from weft.store.records import (
     RunRow,
     RunWrite,
     Status,
+    UpstreamBlock,
 )
 
 BLOCKS_AT_A_TIME = 256
 EVENTS_AT_A_TIME = 256
 ENTRIES_AT_A_TIME = 100
+UPSTREAM_AT_A_TIME = 64
 CHAIN_LENGTH = 1000
 ID_LENGTH = 512
 """Longer ids are refused with a ClientError where something would be stored under them."""
@@ -114,6 +121,11 @@ class Store(Protocol):
         """The size of the write queue in bytes."""
         ...
 
+    @property
+    def lag(self) -> float:
+        """Seconds for which the oldest queued write has waited, at most; 0 if none waits."""
+        ...
+
     async def open(self) -> None:
         """Connects, and migrates the tables. Raises StoreError."""
         ...
@@ -124,8 +136,11 @@ class Store(Protocol):
 
     # Responses
 
-    async def begin(self, entry: Entry, first: Sequence[Block] = ()) -> None:
-        """Stores a new response, with the first blocks of its log. Raises AlreadyExists."""
+    async def begin(
+        self, entry: Entry, first: Sequence[Block] = (), job: NewJob | None = None
+    ) -> None:
+        """Stores a new response, with the first blocks of its log, and with what another server
+        needs to run it. Raises AlreadyExists."""
         ...
 
     def append(self, id: str, block: Block) -> None:
@@ -220,6 +235,13 @@ class Store(Protocol):
         """Visible responses of a dialect that have ended, by creation time, following `after`."""
         ...
 
+    async def responses(
+        self, owner: str, matching: ResponseFilter, after: str | None = None, limit: int = 20
+    ) -> ResponsePage:
+        """Visible responses of any dialect, newest first, following the response `after`. Raises
+        NotFound if that is gone."""
+        ...
+
     async def chain(self, owner: str, id: str) -> list[Entry]:
         """The entry and those it continues, oldest first, at most 1,000.
 
@@ -229,11 +251,27 @@ class Store(Protocol):
         ...
 
     async def prune(
-        self, before: float, logs_before: float, reasoning_before: float = 0.0
+        self,
+        before: float,
+        logs_before: float,
+        reasoning_before: float = 0.0,
+        upstream_before: float = 0.0,
     ) -> Pruned:
         """Removes what is older than these times: entries and runs that ended, logs of entries that
-        ended, and the reasoning of calls.
+        ended, the reasoning of calls, and what upstreams sent.
         """
+        ...
+
+    # What upstreams sent
+
+    async def save_upstream(self, blocks: Sequence[tuple[str, UpstreamBlock]]) -> None:
+        """Stores blocks, each with the id of its response, running or not; those of one that was
+        deleted are dropped. A number that is stored already stays as it is."""
+        ...
+
+    async def upstream(self, id: str, after: int = -1) -> list[UpstreamBlock]:
+        """The blocks numbered above `after`, in order, at most 64: call it again with the number of
+        the last one."""
         ...
 
     # Runs
@@ -252,7 +290,7 @@ class Store(Protocol):
 
         With an epoch, only if this server holds the lease with this epoch; without, anybody may
         write at any time. In both cases only if `at` is the last event. Raises ClientError for an
-        event that is too large.
+        event that is too large, and AlreadyExists if the key of the child is taken.
         """
         ...
 
@@ -312,9 +350,19 @@ class Store(Protocol):
         """
         ...
 
-    async def due_runs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
+    async def due_runs(
+        self,
+        limit: int = ENTRIES_AT_A_TIME,
+        agents: Collection[str] | None = None,
+        patience: float = 0.0,
+    ) -> list[str]:
         """The runs that somebody must look at, those that wait longest first: those that are due
-        and have no lease, and those whose lease has expired, due or not."""
+        and have no lease, and those whose lease has expired, due or not. With `agents`, only runs
+        of these, those that have ended, and those that wait for more than `patience` seconds."""
+        ...
+
+    async def overdue(self, id: str) -> float:
+        """For how many seconds `due_runs` has had this run; 0 if it does not have it."""
         ...
 
     async def next_due(self) -> float | None:
@@ -322,10 +370,22 @@ class Store(Protocol):
         does now. None: never."""
         ...
 
+    async def count_runs(self) -> dict[str, int]:
+        """The number of runs by their status, of all owners. Reads all of them."""
+        ...
+
     async def run(self, id: str) -> RunRow | None: ...
 
     async def owned_run(self, owner: str, id: str) -> RunRow | None:
         """As `run`; None for the run of another owner."""
+        ...
+
+    async def last_events(self, ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of the last events of those of these runs that exist."""
+        ...
+
+    async def run_of_key(self, owner: str, key: str) -> str | None:
+        """The id of the run that this owner has created under an idempotency key."""
         ...
 
     async def runs(
@@ -336,8 +396,10 @@ class Store(Protocol):
         after: str | None = None,
         limit: int = 20,
         descending: bool = True,
+        parent: str | None = None,
     ) -> RunPage:
-        """Runs by creation time, following the run `after`. Raises NotFound if that is gone."""
+        """Runs by creation time, following the run `after`; with `parent`, those that this run
+        has started. Raises NotFound if `after` is gone."""
         ...
 
     async def run_events(
@@ -352,6 +414,25 @@ class Store(Protocol):
 
     async def delete_run(self, owner: str, id: str) -> bool:
         """Removes a run that has ended, and its events. Returns whether there was one."""
+        ...
+
+    # Background responses
+
+    async def due_jobs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
+        """The background responses that a server may claim, oldest first."""
+        ...
+
+    async def claim_job(self, id: str) -> JobClaim:
+        """Takes over a background response that no living server runs, and counts a try. Every
+        write of an earlier server is refused from then on."""
+        ...
+
+    async def release_job(
+        self, id: str, after: float = 0.0, tries: int = 0, beside: Beside | None = None
+    ) -> bool:
+        """Gives a background response back: it is queued, and another server may claim it after so
+        many seconds. Takes `tries` back. Returns whether it was this server's; the statements
+        `beside` it are made if so."""
         ...
 
     # Reasoning
@@ -395,7 +476,7 @@ class Store(Protocol):
 
     async def orphans(self) -> list[tuple[str, str]]:
         """Unfinished responses whose server has no lease, at most 1,000: the id of each, and of its
-        server."""
+        server. Those of `due_jobs` are not among them."""
         ...
 
     async def take_over(self, id: str, of: str) -> bool:
@@ -419,6 +500,25 @@ class Store(Protocol):
         ...
 
     async def conversation(self, owner: str, id: str) -> Conversation | None: ...
+
+    async def conversations(
+        self, owner: str, after: str | None = None, limit: int = 20
+    ) -> ConversationPage:
+        """Conversations, newest first, following `after`. Raises NotFound if that is gone."""
+        ...
+
+    async def every_conversation(
+        self, after: str = "", limit: int = ENTRIES_AT_A_TIME
+    ) -> list[Conversation]:
+        """The conversations of all owners, by id, from the first id above `after` on."""
+        ...
+
+    async def fork_conversation(
+        self, conversation: Conversation, of: str, upto: str | None = None
+    ) -> None:
+        """Stores a new conversation with the items of another one of the same owner, under the same
+        ids: up to and including the item `upto`, or all of them. Raises AlreadyExists, NotFound."""
+        ...
 
     async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
         """Returns whether the conversation exists."""

@@ -11,7 +11,7 @@ from weft.store.queries import (
     first_value,
     values_of,
 )
-from weft.store.records import Conversation, Item, Page
+from weft.store.records import Conversation, ConversationPage, Item, Page
 
 INSERT_CONVERSATION = """INSERT INTO conversation (id, owner, created, metadata)
     VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id"""
@@ -32,6 +32,43 @@ def create_conversation(conversation: Conversation, items: Sequence[Item]) -> Qu
 
 def conversation(owner: str, id: str) -> Queries[Conversation | None]:
     return first_value(Conversation, (yield CONVERSATION, (id, owner)))
+
+
+LIST_CONVERSATIONS = """SELECT id, owner, created, metadata FROM conversation WHERE owner = ?
+    AND (created, id) < (?, ?) ORDER BY created DESC, id DESC LIMIT ?"""
+
+
+def conversations(owner: str, after: str | None, limit: int) -> Queries[ConversationPage]:
+    limit, created, last = clamp(limit), float(MAX_NUMBER), ""
+    if after is not None:
+        found = yield from conversation(owner, after)
+        if found is None:
+            raise NotFound("no conversation has this id")
+        created, last = found.created, found.id
+    rows = yield LIST_CONVERSATIONS, (owner, created, last, limit + 1)
+    return ConversationPage(values_of(Conversation, rows[:limit]), len(rows) > limit)
+
+
+EVERY_CONVERSATION = """SELECT id, owner, created, metadata FROM conversation WHERE id > ?
+    ORDER BY id LIMIT ?"""
+
+
+def every_conversation(after: str, limit: int) -> Queries[list[Conversation]]:
+    return values_of(Conversation, (yield EVERY_CONVERSATION, (after, clamp(limit))))
+
+
+COPY_ITEMS = """INSERT INTO item (conversation, position, id, data)
+    SELECT ?, position, id, data FROM item WHERE conversation = ? AND position <= ?"""
+
+
+def fork_conversation(new: Conversation, of: str, upto: str | None) -> Queries[None]:
+    check_ids(new.id)
+    if not (yield CONVERSATION, (of, new.owner)):
+        raise NotFound("no conversation has this id")
+    last = yield from _position(of, upto)
+    if not (yield INSERT_CONVERSATION, (new.id, new.owner, new.created, new.metadata)):
+        raise AlreadyExists("a conversation with this id exists already")
+    yield COPY_ITEMS, (new.id, of, MAX_NUMBER if last is None else last)
 
 
 def set_metadata(owner: str, id: str, metadata: bytes) -> Queries[bool]:
@@ -65,6 +102,12 @@ def add_items(id: str, items: Sequence[Item]) -> Queries[None]:
         if (yield POSITION, (id, item.id)):
             raise AlreadyExists("the conversation already has an item with this id")
     yield from append_items(id, items)
+
+
+def append_to(id: str, items: Sequence[Item]) -> Queries[None]:
+    """Appends items if the conversation still exists. Does not raise."""
+    if (yield LOCK_CONVERSATION, (id,)):
+        yield from append_items(id, items)
 
 
 def _distinct(items: Sequence[Item]) -> None:

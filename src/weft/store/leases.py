@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weft.store import operations
+from weft.store.base import StoreError
 from weft.store.lockfile import LockFile, is_released, remove
 from weft.store.operations import Lease
 from weft.store.queries import Queries
@@ -67,7 +68,8 @@ class Leases:
         self._renewed = 0.0
         """When the lease was renewed last, by the clock of the event loop."""
         self._lock: LockFile | None = None
-        self._changing = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
+        """The attempt that is under way, for all that wait for one."""
         self._suspects: dict[str, _Suspect] = {}
 
     async def take(self, length: float) -> None:
@@ -75,12 +77,37 @@ class Leases:
         await self._take()
 
     async def renew(self) -> None:
-        async with self._changing:
-            sent_at = asyncio.get_running_loop().time()
-            if await self._write(partial(operations.renew_lease, self.server, self._length)):
-                self._renewed = sent_at
-            else:
-                await self._take()
+        """Callers share one attempt: after one another, each of them would wait for a database that
+        is away as long as all before it together."""
+        is_shared = self._renewing is not None
+        try:
+            await self._attempt()
+        except StoreError:
+            # An attempt that began before this call may have timed out just when the database came
+            # back.
+            if not is_shared:
+                raise
+            await self._attempt()
+
+    async def _attempt(self) -> None:
+        """Returns when the attempt that is under way has succeeded, or else a new one."""
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+            self._renewing.add_done_callback(self._renewal_ended)
+        # A caller that leaves must not cancel it for the others.
+        await asyncio.shield(self._renewing)
+
+    async def _renew(self) -> None:
+        sent_at = asyncio.get_running_loop().time()
+        if await self._write(partial(operations.renew_lease, self.server, self._length)):
+            self._renewed = sent_at
+        else:
+            await self._take()
+
+    def _renewal_ended(self, renewing: "asyncio.Task[None]") -> None:
+        self._renewing = None
+        if not renewing.cancelled():
+            renewing.exception()  # retrieved here, since all callers may have left
 
     async def ensure(self) -> str:
         since = asyncio.get_running_loop().time() - self._renewed

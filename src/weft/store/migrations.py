@@ -158,6 +158,88 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run, seq)
         )""",
     ),
+    (
+        "ALTER TABLE response ADD COLUMN findings BIGINT NOT NULL DEFAULT 0",
+        """CREATE INDEX response_conversation ON response (conversation, created)
+            WHERE conversation IS NOT NULL""",
+        "CREATE INDEX conversation_newest ON conversation (owner, created, id)",
+        # What an upstream sent, in compressed blocks: number 0 says how it was read.
+        """CREATE TABLE upstream (
+            response TEXT NOT NULL REFERENCES response ON DELETE CASCADE,
+            number BIGINT NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            data BYTES NOT NULL,
+            PRIMARY KEY (response, number)
+        )""",
+        "CREATE INDEX upstream_created ON upstream (created)",
+    ),
+    (
+        # What a process needs to run a background response that another one has accepted. A row is
+        # there until the response has ended.
+        """CREATE TABLE job (
+            response TEXT PRIMARY KEY REFERENCES response ON DELETE CASCADE,
+            body BYTES NOT NULL,
+            options BYTES NOT NULL,
+            tries BIGINT NOT NULL,
+            due DOUBLE PRECISION NOT NULL
+        )""",
+    ),
+    (
+        # The runs that a run has started, which end with it.
+        "CREATE INDEX run_parent ON run (parent) WHERE parent IS NOT NULL",
+    ),
+    (
+        """CREATE TABLE client_key (
+            name TEXT PRIMARY KEY,
+            digest TEXT NOT NULL UNIQUE,
+            hint TEXT NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            revoked DOUBLE PRECISION,
+            rules BYTES NOT NULL,
+            revision BIGINT NOT NULL
+        )""",
+        # Money in billionths of a US dollar: sums are exact.
+        """CREATE TABLE token_usage (
+            owner TEXT NOT NULL,
+            day TEXT NOT NULL,
+            model TEXT NOT NULL,
+            upstream TEXT NOT NULL,
+            source TEXT NOT NULL,
+            requests BIGINT NOT NULL,
+            failed BIGINT NOT NULL,
+            input BIGINT NOT NULL,
+            output BIGINT NOT NULL,
+            cached BIGINT NOT NULL,
+            reasoning BIGINT NOT NULL,
+            cost BIGINT NOT NULL,
+            unpriced BIGINT NOT NULL,
+            PRIMARY KEY (owner, day, model, upstream, source)
+        )""",
+        # How far the journal of a process was added to the ledger.
+        "CREATE TABLE journal (id TEXT PRIMARY KEY, position BIGINT NOT NULL)",
+        """CREATE TABLE rate_window (
+            owner TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            number BIGINT NOT NULL,
+            used BIGINT NOT NULL,
+            PRIMARY KEY (owner, kind)
+        )""",
+        """CREATE TABLE reservation (
+            owner TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            server TEXT NOT NULL,
+            amount BIGINT NOT NULL,
+            PRIMARY KEY (owner, kind, server)
+        )""",
+    ),
+    (
+        # What the response has cost; NULL if the price was not known, or nobody counted.
+        "ALTER TABLE response ADD COLUMN cost BIGINT",
+    ),
+    (
+        # The response object of a response that runs; before, it had a row in answer.
+        "ALTER TABLE asked ADD COLUMN begun BYTES",
+    ),
 )
 
 _CREATE = """CREATE TABLE IF NOT EXISTS migration

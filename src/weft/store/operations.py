@@ -6,6 +6,7 @@
 3. Where callers compete, one UPDATE has the condition, and RETURNING says whether it was met.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -16,7 +17,9 @@ from weft.store.base import (
     BLOCKS_AT_A_TIME,
     CHAIN_LENGTH,
     REASONING_SIZE,
+    UPSTREAM_AT_A_TIME,
     AlreadyExists,
+    NotFound,
     StoreError,
     check_ids,
 )
@@ -37,9 +40,14 @@ from weft.store.records import (
     Ending,
     Entry,
     Extent,
+    ListedResponse,
+    NewJob,
+    ResponseFilter,
+    ResponsePage,
     RunAppend,
     RunWrite,
     Status,
+    UpstreamBlock,
 )
 from weft.store.runs import LOCK_RUN, append_run
 
@@ -47,8 +55,8 @@ from weft.store.runs import LOCK_RUN, append_run
 
 ENTRY = """SELECT r.id, r.owner, r.dialect, r.model, r.status, r.created, r.ended, r.previous,
     r.conversation, r.background, r.stream, r.visible, r.server, q.request, q.input, q.context,
-    a.body, a.record, r.digest, r.events, r.size, r.cancelling, r.answered, r.pruned,
-    coalesce(a.in_pieces, FALSE)
+    CASE WHEN a.response IS NULL THEN q.begun ELSE a.body END, a.record, r.digest, r.events,
+    r.size, r.cancelling, r.answered, r.pruned, r.findings, r.cost, coalesce(a.in_pieces, FALSE)
     FROM response r JOIN asked q ON q.response = r.id LEFT JOIN answer a ON a.response = r.id"""
 ENTRY_BY_ID = ENTRY + " WHERE r.id = ?"
 OWNED_ENTRY = ENTRY + " WHERE r.id = ? AND r.owner = ?"
@@ -77,17 +85,24 @@ CHAIN = (
 
 INSERT_RESPONSE = """INSERT INTO response (id, owner, dialect, model, status, created, ended,
     previous, conversation, background, stream, visible, server, digest, events, size, cancelling,
-    answered, pruned) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    answered, pruned, findings, cost)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING RETURNING id"""
-INSERT_ASKED = "INSERT INTO asked (response, request, input, context) VALUES (?, ?, ?, ?)"
+INSERT_ASKED = """INSERT INTO asked (response, request, input, context, begun)
+    VALUES (?, ?, ?, ?, ?)"""
 INSERT_ANSWER = """INSERT INTO answer (response, body, record, in_pieces) VALUES (?, ?, ?, ?)
     ON CONFLICT (response) DO UPDATE
     SET body = excluded.body, record = excluded.record, in_pieces = excluded.in_pieces"""
 INSERT_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING"""
 
+# Due since ever: whether somebody may run it is said by its server.
+INSERT_JOB = "INSERT INTO job (response, body, options, tries, due) VALUES (?, ?, ?, ?, 0)"
+DELETE_JOB = "DELETE FROM job WHERE response = ?"
+LOCK_JOB = "SELECT server, cancelling FROM response WHERE id = ? AND ended IS NULL"
 
-def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
+
+def begin(entry: Entry, first: Sequence[Block] = (), job: NewJob | None = None) -> Queries[None]:
     check_ids(entry.id)
     e = entry
     made = yield (
@@ -95,24 +110,34 @@ def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
         (
             *(e.id, e.owner, e.dialect, e.model, e.status, e.created, e.ended, e.previous),
             *(e.conversation, e.background, e.stream, e.visible, e.server, e.digest, e.events),
-            *(e.size, e.cancelling, e.answered, e.pruned),
+            *(e.size, e.cancelling, e.answered, e.pruned, e.findings, e.cost),
         ),
     )
     if not made:
         raise AlreadyExists("a response with this id exists already")
-    yield INSERT_ASKED, (e.id, e.request, e.input, e.context)
-    if e.body is not None or e.record is not None:
+    # The answer has a row of its own only once it is whole: each row is a page or two to write.
+    begun = e.body if e.record is None else None
+    yield INSERT_ASKED, (e.id, e.request, e.input, e.context, begun)
+    if e.record is not None:
         yield INSERT_ANSWER, (e.id, e.body, e.record, False)
     for block in first:
         yield INSERT_BLOCK, (e.id, block.number, block.first, block.count, block.data)
+    if job is not None:
+        yield INSERT_JOB, (e.id, job.body, job.options, job.tries)
+        if job.beside is not None:
+            yield from job.beside(0)
 
 
 RUNNING_HERE = "SELECT conversation FROM response WHERE id = ? AND server = ? AND ended IS NULL"
+RUNNING_LOG = """SELECT r.conversation, EXISTS (SELECT 1 FROM job j WHERE j.response = r.id),
+    (SELECT coalesce(sum(b.count), 0) FROM block b WHERE b.response = r.id),
+    (SELECT coalesce(sum(length(b.data)), 0) FROM block b WHERE b.response = r.id)
+    FROM response r WHERE r.id = ? AND r.server = ? AND r.ended IS NULL"""
 UNFINISHED = "SELECT 1 FROM response WHERE id = ? AND ended IS NULL"
 EXTENT = """SELECT coalesce(max(number), -1) + 1, coalesce(sum(count), 0),
     coalesce(sum(length(data)), 0) FROM block WHERE response = ?"""
-END_RESPONSE = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
-    WHERE id = ?"""
+END_RESPONSE = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?,
+    findings = ?, cost = ? WHERE id = ?"""
 
 
 PIECED_FIELDS = ("body", "record")
@@ -136,7 +161,7 @@ def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Q
 def finish(id: str, ending: Ending, server: str, pieces: Pieces) -> Queries[bool]:
     running = yield from _check_ending(id, ending, server)
     if running:
-        yield from _end(id, ending, running[0][0], pieces)
+        yield from _end(id, ending, running[0], pieces)
     return bool(running)
 
 
@@ -149,38 +174,45 @@ def finish_and_append(
         return None
     written = yield from append_run(append, server)
     if written.outcome == "written":
-        yield from _end(id, ending, running[0][0], pieces)
+        yield from _end(id, ending, running[0], pieces)
     return written
 
 
 def _check_ending(id: str, ending: Ending, server: str) -> Queries[Sequence[Row]]:
-    """Returns the conversation of the response as a row, or no row if this server cannot end it.
-    Raises StoreError (`torn`)."""
+    """Returns a row of RUNNING_LOG, or none if this server cannot end the response. Raises
+    StoreError (`torn`)."""
     check_ids(*(item.id for item in ending.items))
-    running = yield RUNNING_HERE, (id, server)
+    running = yield RUNNING_LOG, (id, server)
     if not running:
         return running
-    logged = yield from extent(id)
-    events, size, rest = logged.events, logged.size, ending.rest
-    if rest is not None:
-        events, size = events + rest.count, size + len(rest.data)
-    if (events, size) != (ending.events, ending.size):
+    rest = ending.rest
+    count, length = (0, 0) if rest is None else (rest.count, len(rest.data))
+    events, size = (int(number or 0) for number in running[0][2:])
+    if (events + count, size + length) != (ending.events, ending.size):
+        # A database with concurrent writers may have counted before it got the lock.
+        logged = yield from extent(id)
+        events, size = logged.events, logged.size
+    if (events + count, size + length) != (ending.events, ending.size):
         raise StoreError(
-            f"the log holds {events} events and {size} bytes, "
+            f"the log holds {events + count} events and {size + length} bytes, "
             f"but the ending has {ending.events} and {ending.size}",
             "torn",
         )
     return running
 
 
-def _end(id: str, ending: Ending, conversation: Value, pieces: Pieces) -> Queries[None]:
+def _end(id: str, ending: Ending, running: Row, pieces: Pieces) -> Queries[None]:
+    """`running` is a row of RUNNING_LOG."""
+    end, (conversation, has_job, *_) = ending, running
     yield (
         END_RESPONSE,
-        (ending.status, ending.ended, ending.digest, ending.events, ending.size, id),
+        (end.status, end.ended, end.digest, end.events, end.size, end.findings, end.cost, id),
     )
     if (rest := ending.rest) is not None:
         yield INSERT_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
     yield INSERT_ANSWER, (id, ending.body, ending.record, pieces is not None)
+    if has_job:
+        yield DELETE_JOB, (id,)
     for field, count in (pieces or {}).items():  # an earlier attempt may have left more
         yield DROP_PIECES, (id, field, count)
     if (
@@ -220,6 +252,38 @@ def list_visible(
     created, id = edge if after is None else (after.created, after.id)
     query = VISIBLE_DESCENDING if descending else VISIBLE_ASCENDING
     return (yield from _entries((yield query, (owner, dialect, created, id, clamp(limit)))))
+
+
+LISTED = """SELECT id, dialect, model, status, created, ended, previous, conversation, background,
+    stream, findings, cost FROM response WHERE owner = ? AND visible AND (created, id) < (?, ?)"""
+LISTED_AFTER = "SELECT created FROM response WHERE id = ? AND owner = ? AND visible"
+NEWEST_FIRST = " ORDER BY created DESC, id DESC LIMIT ?"
+
+
+def responses(
+    owner: str, matching: ResponseFilter, after: str | None, limit: int
+) -> Queries[ResponsePage]:
+    limit, created, last = clamp(limit), float(MAX_NUMBER), ""
+    if after is not None:
+        found = yield LISTED_AFTER, (after, owner)
+        if not found:
+            raise NotFound("no response has this id")
+        created, last = float(found[0][0] or 0), after
+    query = LISTED
+    parameters: list[Value] = [owner, created, last]
+    if matching.conversation is not None:
+        query += " AND conversation = ?"
+        parameters.append(matching.conversation)
+    if matching.statuses:
+        query += AMONG
+        parameters += [*matching.statuses, *[""] * STATUSES][:STATUSES]
+    if matching.model is not None:
+        query += " AND model = ?"
+        parameters.append(matching.model)
+    if matching.with_findings:
+        query += " AND findings > 0"
+    rows = yield query + NEWEST_FIRST, (*parameters, limit + 1)
+    return ResponsePage(values_of(ListedResponse, rows[:limit]), len(rows) > limit)
 
 
 def chain(owner: str, id: str) -> Queries[list[Entry]]:
@@ -265,6 +329,7 @@ DELETE = "DELETE FROM response WHERE id = ? AND owner = ? RETURNING id"
 CHANGE_STATUS = """UPDATE response SET status = ? WHERE id = ? AND (ended IS NOT NULL OR server = ?)
     AND status IN (?, ?, ?, ?, ?, ?) RETURNING id"""
 STATUSES = 6
+AMONG = " AND status IN (?, ?, ?, ?, ?, ?)"
 SET_ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
 SET_CONTEXT = """UPDATE asked SET context = ? WHERE response = ?
     AND EXISTS (SELECT 1 FROM response WHERE id = ? AND owner = ?) RETURNING response"""
@@ -324,6 +389,42 @@ def prune_logs(before: float) -> Queries[int]:
 def prune_reasoning(before: float) -> Queries[int]:
     """Removes some of it, and says how much."""
     return len((yield PRUNE_REASONING, (before, PRUNED_AT_A_TIME)))
+
+
+# What upstreams sent
+
+IDS_AT_A_TIME = 64
+EXISTING = "SELECT id FROM response WHERE id IN (?" + ", ?" * (IDS_AT_A_TIME - 1) + ") ORDER BY id"
+SAVE_UPSTREAM = """INSERT INTO upstream (response, number, created, data) VALUES (?, ?, ?, ?)
+    ON CONFLICT DO NOTHING"""
+UPSTREAM = """SELECT number, data FROM upstream WHERE response = ? AND number > ?
+    ORDER BY number LIMIT ?"""
+PRUNE_UPSTREAM = """DELETE FROM upstream WHERE (response, number) IN
+    (SELECT response, number FROM upstream WHERE created < ? ORDER BY created LIMIT ?)
+    RETURNING number"""
+
+
+def save_upstream(blocks: Sequence[tuple[str, UpstreamBlock]]) -> Queries[None]:
+    now = time.time()
+    # In the order of their ids: two transactions that lock the same rows cannot deadlock.
+    ids = sorted({id for id, _ in blocks})
+    existing: set[Value] = set()
+    for start in range(0, len(ids), IDS_AT_A_TIME):
+        some = ids[start : start + IDS_AT_A_TIME]
+        padded = (*some, *[some[0]] * (IDS_AT_A_TIME - len(some)))
+        existing |= {row[0] for row in (yield EXISTING, padded)}
+    for id, block in blocks:
+        if id in existing:
+            yield SAVE_UPSTREAM, (id, block.number, now, block.data)
+
+
+def upstream(id: str, after: int) -> Queries[list[UpstreamBlock]]:
+    return values_of(UpstreamBlock, (yield UPSTREAM, (id, after, UPSTREAM_AT_A_TIME)))
+
+
+def prune_upstream(before: float) -> Queries[int]:
+    """Removes some of it, and says how much."""
+    return len((yield PRUNE_UPSTREAM, (before, PRUNED_AT_A_TIME)))
 
 
 # Reasoning
@@ -388,7 +489,7 @@ REVOKE_LEASE = "DELETE FROM server WHERE name = ? AND until = ? RETURNING name"
 ORPHANS_AT_A_TIME = 1000
 ORPHANS = """SELECT id, server FROM response WHERE ended IS NULL AND server IN (
         SELECT server FROM response WHERE ended IS NULL EXCEPT SELECT name FROM server)
-    ORDER BY created LIMIT ?"""
+    AND id NOT IN (SELECT response FROM job) ORDER BY created LIMIT ?"""
 RUNNING_ON = "SELECT id FROM response WHERE id = ? AND server = ? AND ended IS NULL"
 TAKE_OVER = (
     "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
@@ -418,7 +519,8 @@ def revoke_lease(lease: Lease) -> Queries[bool]:
 
 
 def orphans() -> Queries[list[tuple[str, str]]]:
-    """The unfinished responses of servers without a lease, each with its server."""
+    """The unfinished responses of servers without a lease, each with its server; but for those that
+    another server may run."""
     return [(str(id), str(server)) for id, server in (yield ORPHANS, (ORPHANS_AT_A_TIME,))]
 
 
@@ -443,9 +545,12 @@ def take_over(id: str, server: str, of: str) -> Queries[bool]:
 
 
 LOCKS: Mapping[str, str] = {
-    RUNNING_HERE: " FOR UPDATE",  # waits for writers of its blocks, and keeps others out
+    RUNNING_LOG: " FOR UPDATE",  # waits for writers of its blocks, and keeps others out
+    RUNNING_HERE: " FOR UPDATE",  # the same
     RUNNING_ON: " FOR UPDATE",  # the same: no block of the old server follows the takeover
     LOCK_CONVERSATION: " FOR UPDATE",  # one transaction at a time assigns positions
+    EXISTING: " FOR KEY SHARE",  # it is not deleted before the row that refers to it is written
+    LOCK_JOB: " FOR UPDATE",  # the same as RUNNING_ON
     LOCK_RUN: " FOR UPDATE",  # one transaction at a time assigns sequence numbers
 }
 """What a database with concurrent writers appends to a statement."""

@@ -3,8 +3,10 @@
 1. Many servers write at once. Appending to a log locks the row of its response (FOR KEY SHARE), and
    ending it waits for that lock: a block is in the log that the ending describes, or is dropped.
 2. If a connection is lost during COMMIT, the outcome is not known. Each transaction with operations
-   has a transaction id, and PostgreSQL is asked for its status: nothing is done twice, and every
-   caller gets the true result.
+   writes its number to the row of its connection in `commit_mark`. When PostgreSQL says that the
+   transaction has ended, that row tells how: nothing is done twice, and every caller gets the true
+   result. (The status of the transaction alone would not do: a server that crashed gives the ids
+   of transactions that it lost to others, and those are committed.)
 3. Each statement has a timeout, here and in the server, and no transaction waits for anything but
    the database.
 
@@ -15,12 +17,15 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from re import sub
-from typing import Protocol, TypeVar
+from secrets import token_hex
+from typing import NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
 
@@ -44,7 +49,6 @@ SESSION_LOCK = "SELECT pg_advisory_lock(4995148757353590885)"
 """The same lock, held while tables are made or migrated: to the end of the transaction, or of the
 connection."""
 UNLIMITED = "SET LOCAL statement_timeout = 0"
-TRANSACTION_ID = "SELECT pg_current_xact_id()::text"
 TRANSACTION_STATUS = "SELECT pg_xact_status($1::text::xid8)"
 APPEND = """WITH live AS MATERIALIZED (
         SELECT id FROM response WHERE id = ANY($1::text[]) AND ended IS NULL AND server = $6::text
@@ -58,6 +62,20 @@ APPEND = """WITH live AS MATERIALIZED (
 
 NOW = "extract(epoch from clock_timestamp())::double precision"
 """The server's clock, in seconds since 1970."""
+
+# No migration: nothing in it outlives its connection, and SQLite needs no such table.
+CREATE_MARKS = """CREATE TABLE IF NOT EXISTS commit_mark (connection TEXT PRIMARY KEY,
+    number BIGINT NOT NULL, written DOUBLE PRECISION NOT NULL)"""
+MARK = (
+    "INSERT INTO commit_mark (connection, number, written) VALUES ($1, $2, "
+    + NOW
+    + """) ON CONFLICT (connection) DO UPDATE SET number = excluded.number,
+        written = excluded.written RETURNING pg_current_xact_id()::text"""
+)
+MARKED = "SELECT 1 FROM commit_mark WHERE connection = $1 AND number = $2"
+REMOVE_MARK = "DELETE FROM commit_mark WHERE connection = $1"
+REMOVE_OLD_MARKS = "DELETE FROM commit_mark WHERE written < " + NOW + " - 86400"
+"""Those of connections that were lost. Nobody asks for an outcome a day later."""
 
 KINDS: dict[str, Kind | None] = {
     "08": "lost",
@@ -97,6 +115,11 @@ class Postgres:
         self._url = url
         self._busy = busy
         self._writer: AsyncpgConnection | None = None
+        # One for each connection: a server that has not noticed the loss of the last one may still
+        # hold the lock of its row.
+        self._mark = ""
+        """The id of the connection that writes."""
+        self._numbers = count(1)
         self._idle: deque[AsyncpgConnection] = deque()
         self._readers = asyncio.Semaphore(READERS)
 
@@ -108,6 +131,8 @@ class Postgres:
                 await connection.execute(UNLIMITED)
                 await connection.execute(LOCK)
                 await run_queries(connection, migrate(POSTGRES))
+                await connection.execute(CREATE_MARKS)
+                await connection.execute(REMOVE_OLD_MARKS)
                 await connection.execute("COMMIT")
         except BaseException:
             self._drop()
@@ -115,6 +140,9 @@ class Postgres:
 
     async def close(self) -> None:
         if self._writer is not None:
+            with suppress(StoreError):
+                async with _faults():
+                    await self._writer.execute(REMOVE_MARK, self._mark)
             self._idle.append(self._writer)
             self._writer = None
         while self._idle:
@@ -173,15 +201,23 @@ class Postgres:
         """In a folder that the other servers on this machine can see."""
         return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-server-{server}")
 
+    def journal_path(self, journal: str) -> Path:
+        url = urlsplit(self._url.reveal())
+        # Not the password: it may change before the journal of a dead server is read.
+        database = sha256(f"{url.hostname}:{url.port}{url.path}?{url.query}".encode()).hexdigest()
+        return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-usage-{database[:16]}-{journal}")
+
     async def write(self, batch: Batch, durable: bool, server: str) -> set[str]:
         """Every commit of PostgreSQL is durable."""
         connection = await self._connected()
         try:
             async with _faults():
                 await connection.execute("BEGIN")
-                transaction_id: str | None = None
+                transaction: _Transaction | None = None
                 if batch.operations:
-                    transaction_id = str((await connection.fetch(TRANSACTION_ID))[0][0])
+                    mark, number = self._mark, next(self._numbers)
+                    id = str((await connection.fetch(MARK, mark, number))[0][0])
+                    transaction = _Transaction(id, mark, number)
                 missing = await _write_batch(connection, batch, server)
         except OperationRejected:
             await self._end(connection, "ROLLBACK")
@@ -191,14 +227,15 @@ class Postgres:
             raise
         try:
             await self._end(connection, "COMMIT")
-        except StoreError:  # blocks alone have no transaction id: writing them twice does no harm
-            if transaction_id is None or not await self._was_committed(transaction_id):
+        except StoreError:  # blocks alone have no mark: writing them twice does no harm
+            if transaction is None or not await self._was_committed(transaction):
                 raise
         return missing
 
     async def _connected(self) -> AsyncpgConnection:
         if self._writer is None or self._writer.is_closed():
             self._writer = await self._connect()
+            self._mark = token_hex(16)
         return self._writer
 
     def _drop(self) -> None:
@@ -214,25 +251,43 @@ class Postgres:
             self._drop()
             raise
 
-    async def _was_committed(self, transaction_id: str) -> bool:
+    async def _was_committed(self, transaction: "_Transaction") -> bool:
         """Waits for the outcome, however long that takes: the server may be unreachable, or still
         working on the transaction."""
         while True:
             try:
                 connection = await self._connected()
                 async with _faults():
-                    status = (await connection.fetch(TRANSACTION_STATUS, transaction_id))[0][0]
+                    if not await _is_running(connection, transaction.id):
+                        mark = (transaction.connection, transaction.number)
+                        return bool(await connection.fetch(MARKED, *mark))
             except StoreError as error:
-                if error.kind == "broken":  # an unknown id: the server was restored from a backup
+                if error.kind == "broken":  # no such table: the server was restored from a backup
                     return False
                 self._drop()
-            else:
-                if status != "in progress":
-                    return status == "committed"
             await asyncio.sleep(STATUS_INTERVAL)
 
 
+class _Transaction(NamedTuple):
+    """A transaction with operations."""
+
+    id: str
+    """That of PostgreSQL, which is used again after a crash if nothing of the transaction was on
+    disk."""
+
+    connection: str
+    number: int
+
+
 # On a connection
+
+
+async def _is_running(connection: AsyncpgConnection, transaction_id: str) -> bool:
+    try:
+        status = (await connection.fetch(TRANSACTION_STATUS, transaction_id))[0][0]
+    except asyncpg.InvalidParameterValueError:  # no such id: the server has crashed, or is another
+        return False
+    return bool(status == "in progress")
 
 
 @lru_cache(1024)  # more than there are here; those of tools may be many

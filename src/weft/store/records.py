@@ -69,6 +69,57 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pruned: bool = False
     """Whether its log was removed because of its age; digest, events and size remain."""
 
+    findings: int = 0
+    """How many findings its record has."""
+
+    cost: int | None = None
+    """Of all its attempts, in billionths of a US dollar; None if that is not known."""
+
+    @property
+    def inspectable(self) -> bool:
+        """Whether its owner may see its trace and its findings: it may be retrieved, or is a turn
+        of a run. Nothing else runs in the background without being visible."""
+        return self.visible or self.background
+
+
+class ListedResponse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A stored response in a list: without what is large."""
+
+    id: str
+    dialect: str
+    model: str
+    status: Status
+    created: float
+    ended: float | None
+    previous: str | None
+    conversation: str | None
+    background: bool
+    stream: bool
+    findings: int
+    """How many findings its record has; 0 also while it runs."""
+
+    cost: int | None
+    """As in Entry; None also while it runs."""
+
+
+class ResponseFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which responses are listed."""
+
+    conversation: str | None = None
+    statuses: tuple[Status, ...] = ()
+    """Empty: any."""
+
+    model: str | None = None
+    with_findings: bool = False
+
+
+class UpstreamBlock(msgspec.Struct, frozen=True, gc=False):
+    """A piece of what the upstream of a response sent; the first, number 0, says how it was read.
+    The store does not read them."""
+
+    number: int
+    data: bytes
+
 
 class Block(msgspec.Struct, frozen=True, gc=False):
     """A piece of a log: a batch of events as they were sent. A large batch is cut into several
@@ -115,6 +166,12 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     rest: Block | None = None
     """The last block of the log, written in the same transaction as the ending."""
 
+    findings: int = 0
+    """How many findings the record has."""
+
+    cost: int | None = None
+    """As in Entry."""
+
     items: Sequence[Item] = ()
     """To be appended to the conversation of the response, if it has one."""
 
@@ -124,6 +181,22 @@ class Conversation(msgspec.Struct, frozen=True, gc=False):
     owner: str
     created: float
     metadata: bytes = b"{}"
+
+
+class ConversationPage(msgspec.Struct, frozen=True):
+    """Some conversations, newest first."""
+
+    conversations: list[Conversation]
+    more: bool
+    """Whether more follow."""
+
+
+class ResponsePage(msgspec.Struct, frozen=True):
+    """Some responses, newest first."""
+
+    responses: list[ListedResponse]
+    more: bool
+    """Whether more follow."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -143,6 +216,8 @@ class Pruned(msgspec.Struct, frozen=True, gc=False):
 
     reasoning: int = 0
     runs: int = 0
+    upstream: int = 0
+    """Blocks of what upstreams sent."""
 
 
 class CallReasoning(msgspec.Struct, frozen=True, gc=False):
@@ -159,6 +234,49 @@ class CallReasoning(msgspec.Struct, frozen=True, gc=False):
 
     created: float
     data: bytes
+
+
+# Background responses
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored with a background response, so that any process can run it."""
+
+    body: bytes
+    """The request as it is sent upstream, with all earlier turns. It holds no keys."""
+
+    options: bytes
+    """What else the request is made of: JSON."""
+
+    tries: int = 0
+    """1 if the server that stores it runs it at once."""
+
+    beside: Beside | None = None
+    """Further statements of the same transaction."""
+
+
+class JobClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the claim of a background response:
+
+    claimed   it is this server's now, and nobody else can write to it
+    held      another server runs it, or nobody may before `wait` seconds have passed
+    missing   it does not exist, has ended, or cannot be run by anybody but its server
+    """
+
+    outcome: Literal["claimed", "held", "missing"]
+    wait: float | None = None
+    """None: for as long as the other server lives."""
+
+    entry: Entry | None = None
+    """The response, if it is claimed."""
+
+    logged: int = 0
+    """The number of events in its log: what clients may have seen."""
+
+    body: bytes = b""
+    options: bytes = b""
+    tries: int = 0
+    """How often it was claimed, this time included."""
 
 
 # Runs. What a status, a kind or a body means is up to the agent runtime.
@@ -181,7 +299,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from now until somebody must look at it; None: nobody need."""
 
     parent: str | None = None
-    """The run that started it."""
+    """The id of the run that started it."""
 
     key: str | None = None
     """The idempotency key: an owner creates one run under it."""
@@ -263,6 +381,13 @@ class RunAppend(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     """That of the writer's lease. None: a write from outside, which needs no lease."""
 
+    child: NewRun | None = None
+    """A run that is created in the same transaction, if the events are written."""
+
+    parent: str | None = None
+    """A run that `beside` writes to. It is locked first: whoever writes to a run and to its
+    children locks them in this order, so that two of them never wait for each other."""
+
     beside: Beside | None = None
     """Further statements of the same transaction, if the events are written."""
 
@@ -287,7 +412,8 @@ class RunWrite(msgspec.Struct, frozen=True, gc=False):
 class RunClaim(msgspec.Struct, frozen=True, gc=False):
     """What became of a claim:
 
-    claimed   the lease is this server's, under a new `epoch`; `seq` is the last event
+    claimed   the lease is this server's, under a new `epoch`; `seq` is the last event, and somebody
+              had to look at the run for `overdue` seconds
     held      somebody has a lease, for another `wait` seconds
     missing   the run does not exist
     """
@@ -296,3 +422,4 @@ class RunClaim(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0
     seq: int = 0
     wait: float = 0.0
+    overdue: float = 0.0

@@ -10,7 +10,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -100,14 +100,22 @@ ADVANCE_RUN = _sql("""UPDATE run SET seq = ?, status = ?, updated = NOW, due = N
 
 def append_run(append: RunAppend, server: str) -> Queries[RunWrite]:
     """Checks everything before it writes: other operations may run it between their own checks and
-    writes."""
+    writes. Raises AlreadyExists if the key of the child is taken."""
     check_events(append.events)
     refused = yield from _refusal(append, server)
-    return refused or (yield from _write(append, append.events))
+    if refused is not None:
+        return refused
+    child = append.child
+    # First: if it cannot be created, nothing is written.
+    if child is not None and (yield from create_run(child)) != child.id:
+        raise AlreadyExists("a run with the key of the child exists already")
+    return (yield from _write(append, append.events))
 
 
 def _refusal(append: RunAppend, server: str) -> Queries[RunWrite | None]:
     """Locks the run, and returns why this writer cannot append now, if it cannot."""
+    if append.parent is not None:
+        yield LOCK_RUN, (append.parent,)
     found = yield LOCK_RUN, (append.run,)
     if not found:
         return RunWrite("missing")
@@ -128,6 +136,30 @@ def _write(append: RunAppend, events: Sequence[NewEvent]) -> Queries[RunWrite]:
     if append.beside is not None:
         yield from append.beside(last)
     return RunWrite("written", last, float(at or 0))
+
+
+# Appending to the run of somebody else, beside an append to one's own
+
+TELL_RUN = _sql("""UPDATE run SET seq = seq + 1, status = ?, updated = NOW, due = NOW + ?,
+    ended = CASE WHEN ? THEN NOW END WHERE id = ? AND ended IS NULL RETURNING seq, updated""")
+OPEN_CHILDREN = "SELECT id FROM run WHERE parent = ? AND ended IS NULL ORDER BY id"
+
+
+def tell_run(run: str, event: NewEvent, status: str, *, ended: bool = False) -> Queries[int]:
+    """Appends an event that can follow whatever the run has come to, unless it has ended. Somebody
+    must look at it then. Returns the number of the event; 0: it was not appended."""
+    due = None if ended else 0.0
+    changed = yield TELL_RUN, (status, due, ended, run)
+    if not changed:
+        return 0
+    seq, at = changed[0]
+    yield from _insert_events(run, int(seq or 0) - 1, [event], at, 0)
+    return int(seq or 0)
+
+
+def open_children(run: str) -> Queries[list[str]]:
+    """The runs that this one has started and that have not ended."""
+    return [str(row[0]) for row in (yield OPEN_CHILDREN, (run,))]
 
 
 # Effects and their receipt in one transaction
@@ -199,10 +231,12 @@ RELEASE_RUN = _sql("""UPDATE run SET holder = '', until = 0, status = ?, updated
 
 
 def claim_run(id: str, server: str, lease: float) -> Queries[RunClaim]:
+    # If somebody else claims it now, nothing is claimed below.
+    waited = yield from overdue(id)
     claimed = yield CLAIM, (server, lease, id)
     if claimed:
         epoch, seq = claimed[0]
-        return RunClaim("claimed", int(epoch or 0), int(seq or 0))
+        return RunClaim("claimed", int(epoch or 0), int(seq or 0), overdue=waited)
     left = yield LEASE_LEFT, (id,)
     if not left:
         return RunClaim("missing")
@@ -229,13 +263,25 @@ def release_run(
 
 
 # PostgreSQL evaluates a subquery once; a volatile function by itself is no condition of an index.
-DUE_RUNS = _sql("SELECT id FROM run WHERE WAKE <= (SELECT NOW) ORDER BY WAKE LIMIT ?")
+DUE_RUNS = _sql("SELECT id FROM run WHERE WAKE <= (SELECT NOW){} ORDER BY WAKE LIMIT ?")
+OF_AGENTS = _sql(" AND (agent IN ({}) OR ended IS NOT NULL OR WAKE <= (SELECT NOW - ?))")
+OVERDUE = _sql("SELECT NOW - WAKE FROM run WHERE id = ?")
 # And SQLite searches an index on an expression for a range, but not for IS NOT NULL.
 NEXT_DUE = _sql("SELECT WAKE - NOW FROM run WHERE WAKE > 0 ORDER BY WAKE LIMIT 1")
 
 
-def due_runs(limit: int) -> Queries[list[str]]:
-    return [str(row[0]) for row in (yield DUE_RUNS, (clamp(limit),))]
+def due_runs(limit: int, agents: Collection[str] | None, patience: float) -> Queries[list[str]]:
+    if agents is None:
+        found = yield DUE_RUNS.format(""), (clamp(limit),)
+    else:
+        some = OF_AGENTS.format(", ".join("?" * len(agents)) or "NULL")
+        found = yield DUE_RUNS.format(some), (*agents, patience, clamp(limit))
+    return [str(row[0]) for row in found]
+
+
+def overdue(id: str) -> Queries[float]:
+    found = yield OVERDUE, (id,)
+    return max(0.0, float(found[0][0] or 0)) if found else 0.0
 
 
 def next_due() -> Queries[float | None]:
@@ -247,16 +293,25 @@ def next_due() -> Queries[float | None]:
 
 RUN = """SELECT id, owner, agent, status, created, updated, ended, seq, epoch, holder, until, due,
     parent, key FROM run"""
+RUN_COUNTS = "SELECT status, count(*) FROM run GROUP BY status"
 RUN_BY_ID = RUN + " WHERE id = ?"
 OWNED_RUN = RUN + " WHERE id = ? AND owner = ?"
 # A filter that is NULL lets everything through.
 RUNS = RUN + " WHERE owner = ? AND status = coalesce(?, status) AND agent = coalesce(?, agent)"
-RUNS_ASCENDING = RUNS + " AND (created, id) > (?, ?) ORDER BY created, id LIMIT ?"
-RUNS_DESCENDING = RUNS + " AND (created, id) < (?, ?) ORDER BY created DESC, id DESC LIMIT ?"
+CHILDREN = RUNS + " AND parent = ?"
+ASCENDING = " AND (created, id) > (?, ?) ORDER BY created, id LIMIT ?"
+DESCENDING = " AND (created, id) < (?, ?) ORDER BY created DESC, id DESC LIMIT ?"
 EVENTS = "SELECT run, seq, kind, at, epoch, body FROM run_event WHERE run = ? AND seq > ?"
 ALL_EVENTS = EVENTS + " ORDER BY seq LIMIT ?"
 MAX_KINDS = 32
 EVENTS_OF_KINDS = EVENTS + " AND kind IN (?" + ", ?" * (MAX_KINDS - 1) + ") ORDER BY seq LIMIT ?"
+
+IDS_AT_A_TIME = 100
+LAST_EVENTS = "SELECT id, seq FROM run WHERE id IN (?" + ", ?" * (IDS_AT_A_TIME - 1) + ")"
+
+
+def count_runs() -> Queries[dict[str, int]]:
+    return {str(status): int(count or 0) for status, count in (yield RUN_COUNTS, ())}
 
 
 def run(id: str) -> Queries[RunRow | None]:
@@ -267,6 +322,20 @@ def owned_run(owner: str, id: str) -> Queries[RunRow | None]:
     return first_value(RunRow, (yield OWNED_RUN, (id, owner)))
 
 
+def last_events(ids: Sequence[str]) -> Queries[dict[str, int]]:
+    found: dict[str, int] = {}
+    for start in range(0, len(ids), IDS_AT_A_TIME):
+        some = ids[start : start + IDS_AT_A_TIME]
+        padded = [*some, *[some[0]] * (IDS_AT_A_TIME - len(some))]
+        found |= {str(id): int(seq or 0) for id, seq in (yield LAST_EVENTS, tuple(padded))}
+    return found
+
+
+def run_of_key(owner: str, key: str) -> Queries[str | None]:
+    found = yield RUN_OF_KEY, (owner, key)
+    return str(found[0][0]) if found else None
+
+
 def runs(
     owner: str,
     status: str | None,
@@ -274,6 +343,7 @@ def runs(
     after: str | None,
     limit: int,
     descending: bool,
+    parent: str | None,
 ) -> Queries[RunPage]:
     limit = clamp(limit)
     created, id = (float(MAX_NUMBER), "") if descending else (-1.0, "")
@@ -282,8 +352,10 @@ def runs(
         if cursor is None:
             raise NotFound("no run has this id")
         created, id = cursor.created, cursor.id
-    query = RUNS_DESCENDING if descending else RUNS_ASCENDING
-    rows = yield query, (owner, status, agent, created, id, limit + 1)
+    # Two statements: each uses an index of its own.
+    filters = (owner, status, agent) if parent is None else (owner, status, agent, parent)
+    query = (RUNS if parent is None else CHILDREN) + (DESCENDING if descending else ASCENDING)
+    rows = yield query, (*filters, created, id, limit + 1)
     return RunPage(values_of(RunRow, rows[:limit]), len(rows) > limit)
 
 

@@ -1,14 +1,15 @@
 """The store over any SQL database: writes go through the writer, reads directly to the database."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from weft.store import conversations, operations, runs
+from weft.store import conversations, jobs, operations, runs
+from weft.store.accounts import Accounts
 from weft.store.base import ENTRIES_AT_A_TIME, EVENTS_AT_A_TIME, Effects, StoreError
 from weft.store.leases import Leases
 from weft.store.operations import Pieces
@@ -17,14 +18,19 @@ from weft.store.records import (
     Block,
     CallReasoning,
     Conversation,
+    ConversationPage,
     Ending,
     Entry,
     Extent,
     Item,
+    JobClaim,
     NewEvent,
+    NewJob,
     NewRun,
     Page,
     Pruned,
+    ResponseFilter,
+    ResponsePage,
     RunAppend,
     RunClaim,
     RunEvent,
@@ -32,6 +38,7 @@ from weft.store.records import (
     RunRow,
     RunWrite,
     Status,
+    UpstreamBlock,
 )
 from weft.store.writer import TRANSACTION_SIZE, Batch, WritePolicy, Writer
 
@@ -70,6 +77,10 @@ class Database(Protocol):
         """The file that a server keeps locked, where others on its machine can see it."""
         ...
 
+    def journal_path(self, journal: str) -> Path:
+        """The same for a usage journal. No other database has the same files."""
+        ...
+
 
 class SqlStore:
     """A Store; `base.py` documents its methods."""
@@ -80,6 +91,7 @@ class SqlStore:
         self._policy = policy
         self._writer = Writer(self._write, policy)
         self._leases = Leases(server, database.lock_path, self._writer.submit, self._read)
+        self.accounts = Accounts(self._writer.submit, self._read)
 
     @property
     def commits(self) -> int:
@@ -88,6 +100,10 @@ class SqlStore:
     @property
     def waiting(self) -> int:
         return self._writer.waiting
+
+    @property
+    def lag(self) -> float:
+        return self._writer.lag
 
     async def open(self) -> None:
         await self._with_retries(self._database.open)
@@ -125,10 +141,15 @@ class SqlStore:
 
     # Responses
 
-    async def begin(self, entry: Entry, first: Sequence[Block] = ()) -> None:
+    async def begin(
+        self, entry: Entry, first: Sequence[Block] = (), job: NewJob | None = None
+    ) -> None:
         size = len(entry.request) + len(entry.input) + len(entry.context)
         size += sum(len(block.data) for block in first)
-        await self._writer.submit(partial(operations.begin, entry, first), size)
+        size += len(job.body) if job is not None else 0
+        # A job was promised to its client, who need not stay: as durable as an ending.
+        make = partial(operations.begin, entry, first, job)
+        await self._writer.submit(make, size, durable=job is not None)
         self._writer.forget(entry.id)
 
     def append(self, id: str, block: Block) -> None:
@@ -236,17 +257,27 @@ class SqlStore:
             partial(operations.list_visible, owner, dialect, after, limit, descending)
         )
 
+    async def responses(
+        self, owner: str, matching: ResponseFilter, after: str | None = None, limit: int = 20
+    ) -> ResponsePage:
+        return await self._read(partial(operations.responses, owner, matching, after, limit))
+
     async def chain(self, owner: str, id: str) -> list[Entry]:
         return await self._read(partial(operations.chain, owner, id))
 
     async def prune(
-        self, before: float, logs_before: float, reasoning_before: float = 0.0
+        self,
+        before: float,
+        logs_before: float,
+        reasoning_before: float = 0.0,
+        upstream_before: float = 0.0,
     ) -> Pruned:
         entries = await self._in_batches(partial(operations.prune_entries, before))
         logs = await self._in_batches(partial(operations.prune_logs, logs_before))
         reasoning = await self._in_batches(partial(operations.prune_reasoning, reasoning_before))
         ended_runs = await self._in_batches(partial(runs.prune_runs, before))
-        return Pruned(entries, logs, reasoning, ended_runs)
+        upstream = await self._in_batches(partial(operations.prune_upstream, upstream_before))
+        return Pruned(entries, logs, reasoning, ended_runs, upstream)
 
     async def _in_batches(self, some: Callable[[], Queries[int]]) -> int:
         """Runs it until nothing is left: in batches, so that others do not wait long."""
@@ -254,6 +285,22 @@ class SqlStore:
         while count := await self._writer.submit(some):
             total += count
         return total
+
+    # What upstreams sent
+
+    async def save_upstream(self, blocks: Sequence[tuple[str, UpstreamBlock]]) -> None:
+        # Some at a time: what one transaction carries is bounded.
+        some: list[tuple[str, UpstreamBlock]] = []
+        size = 0
+        for place, block in enumerate(blocks, 1):
+            some.append(block)
+            size += len(block[1].data)
+            if size >= PIECE or place == len(blocks):
+                await self._writer.submit(partial(operations.save_upstream, some), size)
+                some, size = [], 0
+
+    async def upstream(self, id: str, after: int = -1) -> list[UpstreamBlock]:
+        return await self._read(partial(operations.upstream, id, after))
 
     # Runs. A claim and its renewals need no sync to disk: SQLite can lose them only together with
     # every process that could hold the lease. All else was promised to somebody.
@@ -295,17 +342,34 @@ class SqlStore:
         make = partial(runs.release_run, id, epoch, self.server, at, status, due, beside)
         return await self._writer.submit(make, durable=True, row=id)
 
-    async def due_runs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
-        return await self._read(partial(runs.due_runs, limit))
+    async def due_runs(
+        self,
+        limit: int = ENTRIES_AT_A_TIME,
+        agents: Collection[str] | None = None,
+        patience: float = 0.0,
+    ) -> list[str]:
+        return await self._read(partial(runs.due_runs, limit, agents, patience))
+
+    async def overdue(self, id: str) -> float:
+        return await self._read(partial(runs.overdue, id))
 
     async def next_due(self) -> float | None:
         return await self._read(runs.next_due)
+
+    async def count_runs(self) -> dict[str, int]:
+        return await self._read(runs.count_runs)
 
     async def run(self, id: str) -> RunRow | None:
         return await self._read(partial(runs.run, id))
 
     async def owned_run(self, owner: str, id: str) -> RunRow | None:
         return await self._read(partial(runs.owned_run, owner, id))
+
+    async def last_events(self, ids: Sequence[str]) -> dict[str, int]:
+        return await self._read(partial(runs.last_events, ids))
+
+    async def run_of_key(self, owner: str, key: str) -> str | None:
+        return await self._read(partial(runs.run_of_key, owner, key))
 
     async def runs(
         self,
@@ -315,8 +379,9 @@ class SqlStore:
         after: str | None = None,
         limit: int = 20,
         descending: bool = True,
+        parent: str | None = None,
     ) -> RunPage:
-        make = partial(runs.runs, owner, status, agent, after, limit, descending)
+        make = partial(runs.runs, owner, status, agent, after, limit, descending, parent)
         return await self._read(make)
 
     async def run_events(
@@ -330,6 +395,24 @@ class SqlStore:
 
     async def delete_run(self, owner: str, id: str) -> bool:
         return await self._writer.submit(partial(runs.delete_run, owner, id), row=id)
+
+    # Background responses
+
+    async def due_jobs(self, limit: int = ENTRIES_AT_A_TIME) -> list[str]:
+        return await self._read(partial(jobs.due_jobs, limit))
+
+    async def claim_job(self, id: str) -> JobClaim:
+        server = await self.ensure_lease()
+        claim = await self._writer.submit(partial(jobs.claim_job, id, server), row=id)
+        if claim.outcome == "claimed":
+            self._writer.forget(id)  # what was dropped of it when it was another server's
+        return claim
+
+    async def release_job(
+        self, id: str, after: float = 0.0, tries: int = 0, beside: Beside | None = None
+    ) -> bool:
+        make = partial(jobs.release_job, id, self.server, after, tries, beside)
+        return await self._writer.submit(make, durable=True, row=id)
 
     # Reasoning
 
@@ -347,6 +430,10 @@ class SqlStore:
         return {one.call: one for one in found}
 
     # Servers
+
+    def journal_path(self, journal: str) -> Path:
+        """The file of a usage journal, where other processes on this machine can see it."""
+        return self._database.journal_path(journal)
 
     @property
     def server(self) -> str:
@@ -384,6 +471,22 @@ class SqlStore:
 
     async def conversation(self, owner: str, id: str) -> Conversation | None:
         return await self._read(partial(conversations.conversation, owner, id))
+
+    async def conversations(
+        self, owner: str, after: str | None = None, limit: int = 20
+    ) -> ConversationPage:
+        return await self._read(partial(conversations.conversations, owner, after, limit))
+
+    async def every_conversation(
+        self, after: str = "", limit: int = ENTRIES_AT_A_TIME
+    ) -> list[Conversation]:
+        return await self._read(partial(conversations.every_conversation, after, limit))
+
+    async def fork_conversation(
+        self, conversation: Conversation, of: str, upto: str | None = None
+    ) -> None:
+        make = partial(conversations.fork_conversation, conversation, of, upto)
+        await self._writer.submit(make, len(conversation.metadata))
 
     async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
         make = partial(conversations.set_metadata, owner, id, metadata)

@@ -177,6 +177,9 @@ class Sqlite:
     def lock_path(self, server: str) -> Path:
         return self._path.with_name(f"{self._path.name}-server-{server}")
 
+    def journal_path(self, journal: str) -> Path:
+        return self._path.with_name(f"{self._path.name}-usage-{journal}")
+
     # In the write thread
 
     def _open(self) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from weft.scrub import Secret
-from weft.store.base import Store, UnknownStore
+from weft.store.base import UnknownStore
 from weft.store.sql import SqlStore
 from weft.store.sqlite import Sqlite
 from weft.store.writer import WritePolicy
@@ -25,7 +25,7 @@ STATEMENT_TIMEOUT = 5.0
 DEFAULT = WritePolicy()
 
 
-def store_from_url(url: str, policy: WritePolicy = DEFAULT, server: str = "") -> Store:
+def store_from_url(url: str, policy: WritePolicy = DEFAULT, server: str = "") -> SqlStore:
     """Returns the store at a URL, not yet open. Raises UnknownStore. `server` is the id of the
     server that the store writes for, until it takes a lease.
 

@@ -1,9 +1,9 @@
 """The writer: a queue of writes, and one transaction for many of them (group commit).
 
 1. The blocks of a response are written in the order in which they were queued, and before an
-   operation that is `after` this response. Otherwise small operations overtake large work: a short
-   response does not wait for the megabytes of a long one. A failed transaction is rolled back as a
-   whole and tried again.
+   operation that is `after` this response. Otherwise small operations overtake large work, and
+   beside it every other transaction is theirs alone: a short response does not wait for the
+   megabytes of a long one. A failed transaction is rolled back as a whole and tried again.
 2. An operation is written at once, together with the queued blocks. Blocks alone are written at
    most once per `flush_interval`, so that a row holds a batch of events and not a token. If many
    responses are running, an operation waits some milliseconds for others to share its transaction.
@@ -39,6 +39,9 @@ TRANSACTION_SIZE = 2 * 1024 * 1024
 SPARE = 1024 * 1024
 """Bytes in one transaction beyond that, for operations that overtake larger ones."""
 
+LARGE_WORK = 256 * 1024
+"""Bytes of one response, queued, for which small operations do not wait."""
+
 LARGE_BLOCK = 32 * 1024
 """Bytes of a block that does not show how many responses are running."""
 
@@ -57,7 +60,7 @@ class WritePolicy:
     flush_interval: float = 0.05
     """Seconds between two transactions that hold only blocks."""
 
-    linger: float = 0.025
+    linger: float = 0.05
     """Seconds between two transactions that hold operations, at most."""
 
     linger_logs: int = 500
@@ -131,7 +134,8 @@ class Operation(Generic[Result]):
         try:
             self._result = yield from self._make()
         except (ClientError, StoreError) as error:
-            self._error = error
+            # Without its frames, one of which refers to this operation: see `Writer.submit`.
+            self._error = error.with_traceback(None)
         else:
             self._error = None
 
@@ -189,6 +193,8 @@ class Queue:
         self._sizes: dict[str, int] = {}
         """Bytes of the blocks of each response."""
         self._operations: list[Operation[object]] = []
+        self._has_overtaken = False
+        """Whether the last batch held only small operations, beside large work."""
 
     def __bool__(self) -> bool:
         return bool(self._blocks or self._operations)
@@ -216,8 +222,12 @@ class Queue:
 
         Each operation comes with the blocks that it is after. One that does not fit waits, its
         blocks go ahead of it as far as they fit, and later ones that need little overtake it. The
-        oldest is never overtaken for long: every new batch begins with it.
+        oldest is never overtaken for long: every other batch begins with it.
         """
+        if not batch and not self._has_overtaken and self._overtake(batch):
+            self._has_overtaken = True
+            return
+        self._has_overtaken = False
         room, spare = TRANSACTION_SIZE - batch.size, SPARE
         waiting: list[Operation[object]] = []
         for operation in self._operations:
@@ -239,6 +249,22 @@ class Queue:
             if room <= 0:
                 break
             room -= self._take_blocks(id, room, batch)
+
+    def _overtake(self, batch: Batch) -> bool:
+        """Moves small operations to the batch if large work is queued. Returns whether any were."""
+        needs = [one.size + self._sizes.get(one.after, 0) for one in self._operations]
+        if max((*needs, *self._sizes.values()), default=0) <= LARGE_WORK:
+            return False
+        room, waiting = SPARE, []
+        for operation, need in zip(self._operations, needs, strict=True):
+            # The blocks of several may be the same: then less is taken than counted.
+            if need <= min(room, LARGE_WORK) and not operation.last:
+                room -= need
+                self._take(operation, batch)
+            else:
+                waiting.append(operation)
+        self._operations = waiting
+        return bool(batch)
 
     def _take(self, operation: Operation[object], batch: Batch) -> None:
         """Moves an operation to the batch, with the blocks that it is after."""
@@ -278,6 +304,15 @@ class Writer:
         """The number of logs written to recently, once for each transaction; see DECAY."""
         self.waiting = 0
         self.commits = 0
+        self._waiting_since: float | None = None
+        """When the oldest write that is not committed was queued, or earlier."""
+        self._emptied = 0.0
+        """When the queue was empty last: what is in it was added after that."""
+
+    @property
+    def lag(self) -> float:
+        since = self._waiting_since
+        return 0.0 if since is None else self._loop.time() - since
 
     @property
     def running(self) -> bool:
@@ -301,7 +336,7 @@ class Writer:
         await asyncio.wait({running})
         for operation in self._batch.operations + self._queue.clear():
             operation.fail(_outcome_unknown())
-        self._batch, self.waiting = Batch(), 0
+        self._batch, self.waiting, self._waiting_since = Batch(), 0, None
         if not running.cancelled():
             running.result()  # raises what was our own fault
 
@@ -316,7 +351,7 @@ class Writer:
         self.waiting = waiting
         self._queue.add_block(id, block)
         if not self._any.is_set():
-            self._any.set()
+            self._note_waiting()
 
     async def submit(
         self,
@@ -338,13 +373,21 @@ class Writer:
         operation = Operation(make, future, size + OVERHEAD, durable, after, last, row)
         self.waiting += operation.size
         self._queue.add_operation(operation)
-        self._any.set()
+        self._note_waiting()
         self._urgent.set()
         timer = self._loop.call_later(self._policy.timeout, self._time_out, operation)
         try:
             return await future
         finally:
             timer.cancel()
+            # An error refers to this frame and to those of its callers, which may hold a large
+            # response: without the way back to the error, they are freed at once.
+            del future, operation
+
+    def _note_waiting(self) -> None:
+        self._any.set()
+        if self._waiting_since is None:
+            self._waiting_since = self._loop.time()
 
     def _not_accepted(self) -> StoreError:
         if self._running is None:
@@ -398,6 +441,8 @@ class Writer:
     def _fill_batch(self) -> None:
         """Moves work from the queue to the batch, as much as one transaction should hold."""
         self._queue.fill(self._batch)
+        if not self._queue:
+            self._emptied = self._loop.time()
         if not self._queue and self._running is not None:
             self._any.clear()
             self._urgent.clear()
@@ -453,6 +498,7 @@ class Writer:
         self._last_commit = now
         self.waiting -= batch.size
         self.commits += bool(batch)
+        self._waiting_since = self._emptied if self._queue else None
         self._last_error = None
         for id in dropped:
             self._dropped[id] = None
