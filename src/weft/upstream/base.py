@@ -6,6 +6,7 @@ the network delivers; nothing is decoded here.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Quirks
+from weft.dialect_names import DialectName
 from weft.dialects import http_of
 from weft.dialects.error_classes import CLASSES, ErrorClass, ErrorPartExtra, new_error
 from weft.errors import UpstreamError
@@ -78,6 +80,21 @@ class BreakerPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """Connections that are kept for the next request."""
+
+    idle: int = 100
+    """Connections that may be idle; beyond that, the oldest is closed."""
+
+    idle_time: float = 75.0
+    """Seconds until an idle connection is closed."""
+
+    # A host that moves, or spreads its load by DNS, is followed after that time.
+    age: float = 600.0
+    """Seconds after which a connection is not used again."""
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamConfig:
     """One upstream as the settings describe it."""
 
@@ -94,10 +111,17 @@ class UpstreamConfig:
     """Requests in progress at a time; None: unlimited."""
 
     tls: Tls = Tls()
+    proxy: Secret | None = None
+    """The URL of an HTTP proxy, which may contain a password."""
+
+    pool: Pool = Pool()
     retry: RetryPolicy = RetryPolicy()
     breaker: BreakerPolicy = BreakerPolicy()
     models: tuple[str, ...] = ()
     """Models to list; requests may name others."""
+
+    discover: bool = True
+    """Whether the upstream is asked for its models, to list them too."""
 
     betas: tuple[str, ...] | None = None
     """The beta flags of a client that are forwarded; None: all of them."""
@@ -106,15 +130,24 @@ class UpstreamConfig:
     """The host. Encrypted reasoning and signatures go back only to the origin that made them."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+class OutgoingRequest(msgspec.Struct, frozen=True):
     """One HTTP request to an upstream. `path` is appended to its base URL."""
 
     path: str
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     caller: str = ""
     """The name of the client's API key, for an upstream in this process. It is not sent."""
+
+    key: str | None = None
+    """For an upstream in this process: two requests of a caller with the same key are one."""
+
+    idempotency_key: str | None = None
+    """As `key`, but chosen by the client: another request with it is an error."""
+
+    method: str = "POST"
+    client: DialectName | None = None
+    """The dialect of the client, for an upstream in this process."""
 
 
 class Unreachable(UpstreamError):
@@ -198,6 +231,7 @@ class Upstream(Protocol):
     async def close(self) -> None: ...
 
 
+@lru_cache(maxsize=1024)
 def endpoint(dialect: str, model: str, stream: bool) -> str:
     """Returns the path below the base URL for requests to this model."""
     # `safe=""` escapes the slash as well: the name of a model is one segment, and cannot climb out

@@ -21,6 +21,7 @@ import re
 from enum import Enum
 
 from weft.dialects.error_classes import ErrorClass, class_of, extra_of, new_error
+from weft.log_events import log_event
 from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import BreakerPolicy
 
@@ -153,6 +154,7 @@ class Breaker:
         """Admits a request; returns the number of its round."""
         if self._state is OPEN:
             self._step(PROBE)
+            log.info("%s: trial request", self._name, extra=log_event("breaker-probe"))
         return self._round
 
     def refusal(self, now: float) -> ErrorPart:
@@ -173,6 +175,8 @@ class Breaker:
             return
         if event is SUCCESS:
             self._failures = 0
+            if self._state is CLOSED:  # nearly every request
+                return
         elif event is FAILURE and error is not None:
             self._failures += 1
             self._last = summary(error)
@@ -182,12 +186,13 @@ class Breaker:
         if self._round == number:
             return
         if self._state is CLOSED:
-            log.info("%s: no longer paused", self._name)
+            log.info("%s: no longer paused", self._name, extra=log_event("breaker-closed"))
         elif event is not ABANDONED:
             # An abandoned probe says nothing: the old due time stays, which is over, so the next
             # request is the probe.
             self._due = now + self._policy.open_for
-            log.warning("%s", self._message(f"paused for {self._policy.open_for:g} s"))
+            paused = self._message(f"paused for {self._policy.open_for:g} s")
+            log.warning("%s", paused, extra=log_event("breaker-opened"))
 
     def _message(self, state: str) -> str:
         failures = f"{self._failures} {self._what} in a row"
@@ -211,9 +216,20 @@ class UpstreamBreakers:
     def __len__(self) -> int:
         return len(self._models)
 
+    @property
+    def states(self) -> list[tuple[str, BreakerState]]:
+        """The states of the breakers that have counted a failure, by model; "" is that of the
+        connections."""
+        known = {"": self.connections, **self._models}
+        return [(model, one.state) for model, one in known.items() if not one.is_new]
+
     def request(self, model: str) -> "RequestBreaker":
         """Returns the breakers of one request for a model."""
         return RequestBreaker(self, model[:MODEL_NAME])
+
+    def known(self, model: str) -> Breaker | None:
+        """Returns the breaker of a model that has failed."""
+        return self._models.get(model)
 
     def of(self, model: str) -> Breaker:
         """Returns the breaker of a model; a new one if none is stored."""
@@ -249,7 +265,12 @@ class RequestBreaker:
         """Returns why the request may not be sent. None admits it, perhaps as the probe: then no
         other request is admitted until it has ended.
         """
-        upstream, model = self._breakers.connections, self._breakers.of(self._model)
+        upstream, model = self._breakers.connections, self._breakers.known(self._model)
+        if model is None:  # it has never failed
+            if not upstream.admits(now):
+                return upstream.refusal(now)
+            self._connection_round, self._model_round = upstream.admit(), 0
+            return None
         # Both are checked before either changes: if one admitted the request as its probe and the
         # other refused it, that probe would never end.
         for breaker in (upstream, model):
@@ -277,7 +298,9 @@ class RequestBreaker:
         error: ErrorPart | None,
         now: float,
     ) -> None:
-        model = self._breakers.of(self._model)
-        model.ended(self._model_round, for_model, error, now)
-        self._breakers.store(self._model, model)
+        # A new breaker that counts no failure stays a new one.
+        if for_model is FAILURE or self._breakers.known(self._model) is not None:
+            model = self._breakers.of(self._model)
+            model.ended(self._model_round, for_model, error, now)
+            self._breakers.store(self._model, model)
         self._breakers.connections.ended(self._connection_round, for_upstream, error, now)

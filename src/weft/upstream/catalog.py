@@ -6,13 +6,18 @@ which there is no evidence get the older spelling, since all of them understand 
 
 Tool calls as markup and reasoning without an opening tag are habits of models, not of hosts
 (captures markup-calls-tokens, markup-calls-json, orphan-think-closer): no preset has those quirks.
-Whoever knows the model sets them for the upstream.
+They are set for the upstream, by somebody who knows the model.
 """
 
 from dataclasses import dataclass
 
+import msgspec
+
+from weft.cases import quirks_from
 from weft.context import Quirks
+from weft.dialects import DialectName
 from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.errors import Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +284,23 @@ HOSTS: dict[str, Host] = {
     host.name: host for host in (_DEMO, *_OPENAI, *_OTHER_WIRES, *_CHAT, *_LOCAL)
 }
 """By name: the demo first, then remote hosts, then local servers."""
+
+
+_read_object = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def parse_quirks(text: str, dialect: DialectName) -> Quirks | None:
+    """The quirks that somebody names for a capture of a dialect: a preset, or a JSON object of some
+    of its quirks. Raises Unreadable."""
+    if text.lstrip().startswith("{"):
+        try:
+            return quirks_from(_read_object(text), dialect)
+        except msgspec.DecodeError as problem:
+            raise Unreadable(f"not a JSON object: {problem}") from None
+    host = HOSTS.get(text)
+    if host is None:
+        expected = "expected a preset (weft config presets), or a JSON object"
+        raise Unreadable(f"{text[:50]!r}; {expected}")
+    if host.dialect != dialect:
+        raise Unreadable(f"{text} speaks {host.dialect}, not {dialect}")
+    return host.quirks

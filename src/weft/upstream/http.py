@@ -16,6 +16,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
@@ -30,9 +31,7 @@ from weft.upstream.base import (
     default_headers,
 )
 from weft.upstream.connection import ConnectionFailure, ConnectionState, HttpConnection
-
-IDLE_TIMEOUT = 75.0
-"""Seconds until an idle connection is closed."""
+from weft.upstream.dialing import ProxyError, open_connection, parse_proxy
 
 STALE_TIMEOUT = 1.0
 """Seconds within which a connection that was closed while idle fails. If it fails later, the
@@ -52,6 +51,12 @@ _PATH = re.compile(r"/[!-\"$-~]*")  # printable, without a fragment
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+# A short response takes about ten turns of the loop. If a flood of tiny events had a chunk in each,
+# all others would wait for ten of its chunks.
+OTHERS_TURNS = 4
+"""Turns of the event loop that others get between two chunks of a response that is received faster
+than it is read."""
+
 _DEFAULTS = {
     "user-agent": f"weft/{version('weft')}",
     "content-type": "application/json",
@@ -81,7 +86,8 @@ class HttpResponse:
         while connection is not None:
             if connection.chunks and self._has_rest:
                 self._has_rest = False
-                await asyncio.sleep(0)  # other tasks run between two chunks
+                for _ in range(OTHERS_TURNS):
+                    await asyncio.sleep(0)
             elif connection.chunks:
                 try:
                     data = connection.take()
@@ -133,28 +139,36 @@ class HttpResponse:
 class HttpUpstream:
     """An upstream that is reached over HTTP. `close` aborts what is in progress."""
 
+    config: UpstreamConfig
+
     def __init__(self, config: UpstreamConfig) -> None:
         """Raises ValueError for a base URL, header or TLS file that cannot be used."""
-        self._config = config
+        self.config = config
         try:
             self._address = _Address(config.base_url)
         except ValueError:
             form = "base_url must be http(s)://host[:port][/path], without user, query and fragment"
             raise ValueError(self.message(form)) from None
+        self._proxy = None if config.proxy is None else parse_proxy(config.proxy.reveal())
         # Once for all connections: it reads the certificates of the system.
         self._tls = _tls_context(config) if self._address.secure else None
+        # RFC 9112 (3.2.2): a proxy gets the whole URL, unless it is a tunnel for TLS.
+        forwards = self._proxy is not None and self._tls is None
+        self._target = f"http://{self._address.name}" if forwards else ""
+        self._proxy_headers = []
+        if forwards and self._proxy is not None and self._proxy.authorization is not None:
+            self._proxy_headers = [f"proxy-authorization: {self._proxy.authorization.reveal()}"]
         own = {name.lower(): value for name, value in config.headers.items()}
         self._own_headers = _checked({**own, **credentials(config.dialect, config.key)})
         self._default_headers = {**_DEFAULTS, **default_headers(config.dialect)}
         self._slots = asyncio.Semaphore(config.concurrency) if config.concurrency else None
+        # Nearly all are the same few; but each traced request has one of its own.
+        self._head = lru_cache(maxsize=256)(self._render_head)
         self._idle: dict[HttpConnection, asyncio.TimerHandle] = {}
         self._open: set[HttpResponse] = set()
         self._awaiting_head: set[HttpConnection] = set()
         self._closed = False
-
-    @property
-    def config(self) -> UpstreamConfig:
-        return self._config
+        self._retired = False
 
     async def send(self, outgoing: OutgoingRequest) -> HttpResponse:
         request = self._render(outgoing)
@@ -173,6 +187,17 @@ class HttpUpstream:
         self._open.add(response)
         return response
 
+    def retire(self) -> None:
+        """No further request will come: closes each connection once its response was read."""
+        self._retired = True
+        for connection in list(self._idle):
+            connection.close(ConnectionFailure("no longer used"))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a response is still being read, or waited for."""
+        return bool(self._open or self._awaiting_head)
+
     async def close(self) -> None:
         self._closed = True
         for response in list(self._open):
@@ -186,17 +211,24 @@ class HttpUpstream:
         """Returns the connection of a response that was read to its end, or given up."""
         self._open.discard(response)
         self._release_slot()
-        if connection.reusable and not self._closed:
+        is_kept = not (self._closed or self._retired) and self.config.pool.idle > 0
+        if connection.reusable and is_kept and connection.age < self.config.pool.age:
             connection.release()
-            call_later = asyncio.get_running_loop().call_later
+            pool = self.config.pool
+            if len(self._idle) >= pool.idle > 0:
+                oldest = next(iter(self._idle))
+                self._forget(oldest)
+                oldest.close(ConnectionFailure("too many idle connections"))
             expired = ConnectionFailure("idle for too long")
-            self._idle[connection] = call_later(IDLE_TIMEOUT, connection.close, expired)
+            self._idle[connection] = connection.loop.call_later(
+                pool.idle_time, connection.close, expired
+            )
         else:
             connection.close(ConnectionFailure("not reusable"))
 
     def message(self, problem: str) -> str:
         """Returns the message of a problem with this upstream."""
-        return f'upstream "{self._config.name}": {problem}'
+        return f'upstream "{self.config.name}": {problem}'
 
     # Limit of concurrent requests; waiting requests are served in order
 
@@ -207,10 +239,10 @@ class HttpUpstream:
             await self._slots.acquire()  # at once
             return
         try:
-            async with asyncio.timeout(self._config.timeouts.connect):
+            async with asyncio.timeout(self.config.timeouts.connect):
                 await self._slots.acquire()
         except TimeoutError:
-            full = f"all {self._config.concurrency} requests allowed at a time are under way"
+            full = f"all {self.config.concurrency} requests allowed at a time are under way"
             raise Busy(self.message(full), "timeout") from None
 
     def _release_slot(self) -> None:
@@ -221,17 +253,16 @@ class HttpUpstream:
 
     async def _exchange(self, request: bytes) -> HttpConnection:
         """Returns a connection on which the request was sent and the head of the response came."""
-        if self._idle:
-            connection, timer = self._idle.popitem()  # the one that was idle for the shortest time
-            timer.cancel()
-            sent = asyncio.get_running_loop().time()
+        connection = self._reused()
+        if connection is not None:
+            sent = connection.loop.time()
             await self._send_on(connection, request)
             if connection.status:
                 return connection
             # The server's FIN may be under way while we write. RFC 9110 (9.2.2) leaves a retry of a
             # POST to clients that know that it was not processed: no byte came, and it failed
             # within a round trip.
-            if not was_closed_while_idle(connection, asyncio.get_running_loop().time() - sent):
+            if not was_closed_while_idle(connection, connection.loop.time() - sent):
                 raise self._unreachable(connection.failure)
         connection = await self._connect()
         await self._send_on(connection, request)
@@ -239,16 +270,27 @@ class HttpUpstream:
             raise self._unreachable(connection.failure)
         return connection
 
+    def _reused(self) -> HttpConnection | None:
+        """Returns the connection that was idle for the shortest time; closes those that are too
+        old."""
+        while self._idle:
+            connection, timer = self._idle.popitem()
+            timer.cancel()
+            if connection.age < self.config.pool.age:
+                return connection
+            connection.close(ConnectionFailure("too old"))
+        return None
+
     async def _connect(self) -> HttpConnection:
-        address, limit = self._address, self._config.timeouts.connect
+        address, limit = self._address, self.config.timeouts.connect
         kind: ErrorKind = "upstream"
         try:
             # asyncio has no timeout of its own for DNS, TCP and TLS together.
             async with asyncio.timeout(limit):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: HttpConnection(self._on_lost), address.host, address.port, ssl=self._tls
+                factory = partial(HttpConnection, self._on_lost)
+                return await open_connection(
+                    factory, address.host, address.port, self._tls, self._proxy
                 )
-                return connection
         except TimeoutError:
             kind, reason = "timeout", f"no connection within {limit:g} s"
         except socket.gaierror:
@@ -257,25 +299,32 @@ class HttpUpstream:
             reason = f"certificate not trusted: {_reason(error)}"
         except ssl.SSLError as error:
             reason = f"TLS error: {_reason(error)}"
+        except ProxyError as error:
+            reason = str(error)
         except OSError as error:
             reason = _reason(error)
-        raise ConnectError(f'cannot connect to upstream "{self._config.name}": {reason}', kind)
+        if self._proxy is not None:
+            reason += " (through a proxy)"
+        raise ConnectError(f'cannot connect to upstream "{self.config.name}": {reason}', kind)
 
     def _on_lost(self, connection: HttpConnection) -> None:
         # Closed by the upstream while it was idle: it leaves the pool before a request is sent on
         # it.
+        self._forget(connection)
+
+    def _forget(self, connection: HttpConnection) -> None:
         timer = self._idle.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
     async def _send_on(self, connection: HttpConnection, request: bytes) -> None:
         """Sends the request and waits for the head; `status` stays 0 if none comes."""
-        limit = self._config.timeouts.first_byte
+        limit = self.config.timeouts.first_byte
         connection.send(request)
         self._awaiting_head.add(connection)
         # Closing ends the wait below, whoever waits; a timeout around it would have to close as
         # well.
-        timer = asyncio.get_running_loop().call_later(limit, connection.close, TimeoutError())
+        timer = connection.loop.call_later(limit, connection.close, TimeoutError())
         try:
             while connection.state is ConnectionState.SENT and connection.failure is None:
                 await connection.wait()
@@ -292,26 +341,35 @@ class HttpUpstream:
 
     def _unreachable(self, failure: BaseException | None) -> Unreachable:
         if isinstance(failure, TimeoutError):
-            late = f"no response within {self._config.timeouts.first_byte:g} s"
+            late = f"no response within {self.config.timeouts.first_byte:g} s"
             return Unreachable(self.message(late), "timeout")
         return Unreachable(self.message(_describe_loss(failure, "before the response")))
 
     def _render(self, outgoing: OutgoingRequest) -> bytes:
-        if not _PATH.fullmatch(outgoing.path):
-            raise ValueError(f"invalid path: {outgoing.path!r}")
-        given = {name.lower(): value for name, value in outgoing.headers.items()}
+        head = self._head(outgoing.method, outgoing.path, tuple(outgoing.headers.items()))
+        # RFC 9110 (8.6): a request without content sends none, unless its method expects some.
+        length = (
+            b"content-length: %d\r\n" % len(outgoing.body) if outgoing.method == "POST" else b""
+        )
+        # Head and body in one write: one packet for most requests.
+        return b"%b%b\r\n%b" % (head, length, outgoing.body)
+
+    def _render_head(self, method: str, path: str, sent: tuple[tuple[str, str], ...]) -> bytes:
+        """The head, without its last lines. Raises ValueError."""
+        if not _PATH.fullmatch(path):
+            raise ValueError(f"invalid path: {path!r}")
+        given = {name.lower(): value for name, value in sent}
         # Later ones win: the settings and the key over the client's headers, and those over our
         # defaults.
         headers = {**self._default_headers, **_checked(given), **self._own_headers}
         lines = [
-            f"POST {self._address.path}{outgoing.path} HTTP/1.1",
+            f"{method} {self._target}{self._address.path}{path} HTTP/1.1",
             f"host: {self._address.name}",
+            *self._proxy_headers,
             *(f"{name}: {value}" for name, value in headers.items()),
-            f"content-length: {len(outgoing.body)}",
-            "\r\n",
+            "",
         ]
-        # Head and body in one write: one packet for most requests.
-        return "\r\n".join(lines).encode("utf-8", "surrogateescape") + outgoing.body
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
 
 def was_closed_while_idle(connection: HttpConnection, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
@@ -137,7 +138,15 @@ class _DemoModel:
         context = self._context(request, seed)
         if not request.stream:
             return self._whole(script, timed, context)
-        chunks = self._encode(timed, context)
+        guard = Guard(context.ids, Findings())
+        encoder = Encoder(self._dialect, context=context, fold=guard.fold)
+
+        def encoded() -> Iterator[TimedBytes]:
+            for number, one in enumerate(timed):
+                wait = one.wait if number else 0.0  # the first wait was before the head
+                yield TimedBytes(wait, b"".join(encoder.feed(guard.feed(one.parts))))
+
+        chunks = encoded()
         if script.malformed and self._dialect == "openai-chat":
             chunks = (TimedBytes(timing.least, chunk) for chunk in broken_stream())
         return PreparedResponse(200, _EVENT_STREAM, timed[0].wait, chunks)
@@ -146,7 +155,10 @@ class _DemoModel:
         """Raises BadRequest for what no host would accept, or this model cannot do."""
         body = outgoing.body
         if outgoing.path.endswith(_COUNT_PATHS[0]):
-            body = _with_max_tokens(body)
+            # All requests must have `max_tokens`, except those that only count tokens.
+            with suppress(ValueError, RecursionError):
+                fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+                body = msgspec.json.encode({"max_tokens": 1, **fields})
         parsed = self._parse(body, self._context(None, seed))
         request, source = parsed.request, parsed.source_paths.source
         path = _MODEL_PATH.search(outgoing.path) if self._dialect == "gemini" else None
@@ -173,13 +185,6 @@ class _DemoModel:
     def _context(self, request: Request | None, seed: bytes) -> Context:
         origin = self._config.origin or None
         return Context(request=request, ids=Ids(seed), now=CREATED, origin=origin)
-
-    def _encode(self, timed: list[TimedParts], context: Context) -> Iterator[TimedBytes]:
-        guard = Guard(context.ids, Findings())
-        encoder = Encoder(self._dialect, context=context, fold=guard.fold)
-        for number, one in enumerate(timed):
-            wait = one.wait if number else 0.0  # the first wait was before the head
-            yield TimedBytes(wait, b"".join(encoder.feed(guard.feed(one.parts))))
 
     def _whole(self, script: Script, timed: list[TimedParts], context: Context) -> PreparedResponse:
         """The response as one body, which comes when all of it is there."""
@@ -216,15 +221,6 @@ def _is_verified(content: AnyContent) -> bool:
             # Gemini accepts this value for calls that it did not make itself.
             return signature == SKIP_SIGNATURE or verify(signature, "")
     return True
-
-
-def _with_max_tokens(body: bytes) -> bytes:
-    """Adds `max_tokens`, which all requests must have except those that only count tokens."""
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (ValueError, RecursionError):
-        return body
-    return msgspec.json.encode({"max_tokens": 1, **fields})
 
 
 # Reading it
