@@ -27,6 +27,8 @@ def with_record(entry: Entry, ending: Ending, record: Sequence[bytes]) -> Ending
         digest=ending.digest,
         events=ending.events,
         size=ending.size,
+        findings=ending.findings,
+        cost=ending.cost,
     )
     return msgspec.structs.replace(ending, record=b"".join((*pieces, _tail(ended, pieces))))
 
@@ -46,7 +48,18 @@ def _tail(entry: Entry, record: Sequence[bytes | memoryview]) -> bytes:
     # sizes stand in the tuple.
     e = entry
     texts = (e.id, e.owner, e.dialect, e.model, e.status, e.previous, e.conversation, e.digest)
-    rest = (e.created, e.ended, e.background, e.stream, e.visible, e.events, e.size)
+    rest: tuple[object, ...] = (
+        e.created,
+        e.ended,
+        e.background,
+        e.stream,
+        e.visible,
+        e.events,
+        e.size,
+    )
+    # Only if there are any: responses that were stored before they were counted have none.
+    rest += (e.findings,) if e.findings else ()
+    rest += () if e.cost is None else (("cost", e.cost),)
     large = (e.request, e.input, e.body)
     sizes = [None if one is None else len(one) for one in large] + [sum(map(len, record))]
     hash = sha256(ascii((texts, rest, sizes)).encode())

@@ -59,6 +59,11 @@ def comparable(response: Response) -> Comparable:
         for item in response.items
         if isinstance(item, ToolResult)
     ]
+    usage = response.usage or Usage()
+    counts: dict[str, int | None] = msgspec.structs.asdict(usage)
+    # Some dialects have no total: then it is computed, or missing.
+    if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
+        del counts["total_tokens"]
     return Comparable(
         text=response.text,
         refusal=response.refusal,
@@ -69,17 +74,9 @@ def comparable(response: Response) -> Comparable:
         results=tuple(sorted(results)),
         signatures=tuple(sorted(one for one in signatures if one is not None)),
         finish=response.finish_reason,
-        usage=_counts(response.usage or Usage()),
+        usage=tuple((name, count) for name, count in counts.items() if count),
         error=None if response.error is None else response.error.kind,
     )
-
-
-def _counts(usage: Usage) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int | None] = msgspec.structs.asdict(usage)
-    # Some dialects have no total: then it is computed, or missing.
-    if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
-        del counts["total_tokens"]
-    return tuple((name, count) for name, count in counts.items() if count)
 
 
 def _is_empty(call: ToolCall) -> bool:

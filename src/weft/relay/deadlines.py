@@ -39,9 +39,11 @@ class Interrupt:
                 work.close()
             raise RequestStopped(self.reason)
         # Nested waits are one wait: `open_target` is awaited here and sends within it. Only the
-        # outermost forgets the task.
-        self._task = task = asyncio.current_task()
+        # outermost sets the task and forgets it.
         before, self.waiting = self.waiting, True
+        if not before:
+            self._task = asyncio.current_task()
+        task = self._task
         try:
             return await work
         except asyncio.CancelledError:
@@ -66,15 +68,15 @@ class Deadlines:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._upstream = ""
-        self._last = 0.0
-        """When the last data arrived."""
+        self.last_activity = 0.0
+        """When the last data arrived, by the clock of the loop."""
         self._idle: asyncio.TimerHandle | None = None
         # From here on, not from the first byte: retries and pauses count as well.
         self._end = self._loop.call_later(limits.duration, self._too_long)
 
     def note_activity(self) -> None:
         """Data arrived: restarts the idle timeout."""
-        self._last = self._loop.time()
+        self.last_activity = self._loop.time()
 
     def set_idle_timeout(self, upstream: str, seconds: float) -> None:
         """Ends the response if this upstream sends nothing for so long."""
@@ -107,7 +109,7 @@ class Deadlines:
     def _check_idle(self, limit: float) -> None:
         # Timers that are moved with every event cost more than the events: this one looks when it
         # fires.
-        left = self._last + limit - self._loop.time()
+        left = self.last_activity + limit - self._loop.time()
         # Silence counts only while we wait for the upstream: as long as its bytes are not read, it
         # cannot be late.
         if left > 0.001 or not self._interrupt.waiting:  # or the client reads slowly

@@ -1,12 +1,13 @@
 """A request from a client: parsed once, however many targets are tried."""
 
+import os
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Raw
 
 from weft.assembler import Response
@@ -19,6 +20,7 @@ from weft.errors import BadRequest, InternalError, Refused
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart
+from weft.relay.trace_context import TraceContext
 from weft.request import Request
 
 _ITEM = re.compile(r"input\[(\d+)\]")
@@ -46,8 +48,7 @@ class RequestLimits:
     schema: int = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class StorePolicy:
+class StorePolicy(msgspec.Struct, frozen=True):
     """What is stored of a request beside its response."""
 
     request: bytes
@@ -70,18 +71,19 @@ class RequestBody:
         self.dialect = dialect
         self.raw = raw
         self._parsed: Parsed | None = None
+        self.checked_for: RequestLimits | None = None
+        """The limits that it is known to keep."""
 
     @property
     def parsed(self) -> Parsed:
         """Raises BadRequest."""
         if self._parsed is None:  # not a cached_property, which has one lock for all bodies
-            context = Context(ids=Ids(secrets.token_bytes(16)))
+            context = Context(ids=Ids(os.urandom(16)))
             self._parsed = api_of(self.dialect).request.parse(self.raw, context)
         return self._parsed
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingRequest:
+class IncomingRequest(msgspec.Struct, frozen=True):
     """One request; if it continues an earlier one, with the items of all turns."""
 
     body: RequestBody
@@ -96,6 +98,9 @@ class IncomingRequest:
     id: str = ""
     caller: str = ""
     """The name of the client's API key."""
+
+    idempotency_key: str | None = None
+    """The client's header of this name; only agents honour it."""
 
     reject_lossy: bool = False
     previous: str | None = None
@@ -120,6 +125,12 @@ class IncomingRequest:
     store: StorePolicy | None = None
     """What is stored with the response; None: it is not stored."""
 
+    traceparent: str = ""
+    """The client's header (W3C Trace Context)."""
+
+    trace: TraceContext | None = None
+    """The span of this request, if it is traced."""
+
     tool_session: bool = False
     """Whether a response that waits for tool outputs has a required action even if the client did
     not ask for it."""
@@ -137,7 +148,9 @@ class IncomingRequest:
         """The parsed request. Raises RequestFailed if it is invalid or exceeds a limit."""
         try:
             request = self.body.parsed.request
-            _check_limits(request, limits)
+            if self.body.checked_for is not limits:  # the endpoint may have checked it
+                _check_limits(request, limits)
+                self.body.checked_for = limits
         except BadRequest as problem:
             raise self.failed(problem) from None
         return request
@@ -185,8 +198,8 @@ def _check_limits(request: Request, limits: RequestLimits) -> None:
     # One stream of parts is one response; several would need an index in every part.
     if request.choices > 1:
         raise Refused("n", f"{request.choices} choices are not supported; expected 1")
-    schemas = [*(tool.parameters for tool in request.tools), request.output.schema]
-    largest = max(len(bytes(one)) if isinstance(one, Raw) else 0 for one in schemas)
+    schemas = [*[tool.parameters for tool in request.tools], request.output.schema]
+    largest = max([len(one) if isinstance(one, Raw) else 0 for one in schemas])
     for path, count, most in (
         ("messages", len(request.messages), limits.messages),
         ("tools", len(request.tools), limits.tools),

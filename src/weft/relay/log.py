@@ -20,6 +20,7 @@ from hashlib import sha256
 import msgspec
 
 from weft.errors import InternalError
+from weft.large_json import copied
 from weft.relay.offload import offload
 from weft.sse import Event, frame, write_events
 from weft.store.base import Store, StoreError
@@ -38,6 +39,9 @@ BATCH = 32 * 1024
 LOGS_PER_TURN = 100
 """Logs that are flushed in one turn of the event loop."""
 
+MAX_UNWRITTEN = 32 * 1024 * 1024
+"""Size of the write queue above which responses are read no faster than they are stored."""
+
 RECENT_SIZE = 128 * 1024
 """Bytes of recent events that are kept in memory for followers."""
 
@@ -52,7 +56,7 @@ BODY = "(body)"
 
 _Row = tuple[str, bytes, int | None]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[_Row]).decode
+_decode = msgspec.msgpack.Decoder(list[tuple[str, memoryview, int | None]]).decode
 
 BLOCK = 128 * 1024
 """Bytes of one block, at most."""
@@ -100,6 +104,12 @@ def _chunk(rows: list[_Row]) -> tuple[bytes, ...]:
 
 def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Block]:
     """A batch as blocks, numbered from `number`; its first event has the number `first`."""
+    rows = [(event.name, event.data, event.number) for event in events]
+    if rows and sum([len(data) for _, data, _ in rows]) < BLOCK:
+        (chunk,) = _chunk(rows)
+        if len(chunk) <= BLOCK:  # nearly always
+            yield Block(number, first, len(rows), chunk)
+            return
     last: bytes | memoryview = b""
     for piece in _chunks(events):
         view = memoryview(piece)
@@ -117,29 +127,30 @@ class LogReader:
 
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
-        self._buffer = bytearray()
+        self._pieces: list[bytes] = []
         """The beginning of an incomplete chunk."""
+        self.pending = 0
+        """Bytes of an incomplete chunk."""
+        self._wanted = _LENGTH
+        """Bytes of the chunk, or of its length."""
         self._events: list[Event] = []
         """The events of a batch whose last block is missing."""
-
-    @property
-    def pending(self) -> int:
-        """Bytes of an incomplete chunk."""
-        return len(self._buffer)
 
     def feed(self, block: Block, *, ended: bool = False) -> list[Event]:
         """Returns the events that this block completes: those of a whole batch, or of each block if
         the response has `ended`. Raises ValueError for a corrupt batch, and continues with the next
         one.
         """
-        self._buffer += block.data
+        self._pieces.append(block.data)
+        self.pending += len(block.data)
         try:
-            self._read_chunks()
+            if self.pending >= self._wanted:
+                self._read_chunks()
             # A batch ends with a chunk: otherwise a block is missing, or was changed.
-            if block.count and self._buffer:
+            if block.count and self.pending:
                 raise ValueError("the batch ends inside a chunk")
         except ValueError:
-            self._buffer.clear()
+            self._pieces, self.pending, self._wanted = [], 0, _LENGTH
             self._events = []
             raise
         if not (block.count or ended):
@@ -148,20 +159,22 @@ class LogReader:
         return events
 
     def _read_chunks(self) -> None:
-        buffer = self._buffer
-        while len(buffer) >= _LENGTH:
-            end = _LENGTH + int.from_bytes(buffer[:_LENGTH], "big")
-            if len(buffer) < end:
-                return
-            # Released before the buffer shrinks: a bytearray with a view cannot be resized.
-            with memoryview(buffer) as view:
-                rows = _decode(view[_LENGTH:end])
-                # The same rows can be spelled in several ways; only for ours a changed byte is
-                # noticed.
-                if self._strict and _encode(rows) != view[_LENGTH:end]:
-                    raise ValueError("the chunk is not encoded canonically")
-            self._events += [Event(name, data, number) for name, data, number in rows]
-            del buffer[:end]
+        # Not one buffer that grows: a chunk may be as large as a response, and a join lets other
+        # threads run.
+        view, self._wanted = memoryview(b"".join(self._pieces)), _LENGTH
+        self._pieces = []
+        while len(view) >= self._wanted:
+            end = _LENGTH + int.from_bytes(view[:_LENGTH], "big")
+            if len(view) < end:
+                self._wanted = end
+                break
+            rows = _decode(view[_LENGTH:end])
+            # The same rows can be spelled in several ways; only for ours a changed byte is noticed.
+            if self._strict and _encode(rows) != view[_LENGTH:end]:
+                raise ValueError("the chunk is not encoded canonically")
+            self._events += [Event(name, copied(data), number) for name, data, number in rows]
+            view = view[end:]
+        self._pieces, self.pending = [bytes(view)], len(view)
 
 
 class FlushScheduler:
@@ -217,6 +230,8 @@ class Log:
         self.loop = asyncio.get_running_loop()
         self.is_open = False
         """Whether the first events are stored."""
+        self._has_room = False
+        """Whether events may be appended without waiting, as of the last flush."""
         self.ended = False
         """Whether nothing follows."""
         self.error: StoreError | None = None
@@ -226,6 +241,7 @@ class Log:
         self._scheduled = False
         self._new: list[Event] = []
         """Events that are not counted yet."""
+        self._number: int | None = None
         self._hash = sha256()
         self._events = 0
         self._size = 0
@@ -252,18 +268,20 @@ class Log:
 
     def open(self) -> None:
         """The first events are stored."""
-        self.is_open = True
+        self.is_open = self._has_room = True
         self._hidden = 0
         self._wake()
 
     def append(self, events: Sequence[Event]) -> None:
         """Appends events. Raises StoreError if storing has failed."""
-        if not self.try_append(events):
+        if self.error is not None or not self.is_open:
             raise self.error or InternalError("the first events were not stored")
+        self._has_room = True  # the caller has waited for it
+        self.try_append(events)
 
     def try_append(self, events: Sequence[Event]) -> bool:
-        """Appends the events; returns False if they must be stored first, or cannot be."""
-        if self.error is not None or not self.is_open:
+        """Appends the events; returns False if something must be stored first, or cannot be."""
+        if not self._has_room:
             return False
         # The hot path of a stored stream: only appended here. `_count` hashes them later, together.
         self._new += events
@@ -287,7 +305,13 @@ class Log:
         try:
             self.flush()
         except StoreError as problem:
-            self.error = problem
+            self._fail(problem)
+        else:
+            is_fine = self.is_open and self.error is None
+            self._has_room = is_fine and self._store.waiting <= MAX_UNWRITTEN
+
+    def _fail(self, problem: StoreError) -> None:
+        self.error, self._has_room = problem, False
 
     def flush(self) -> None:
         """Passes waiting events to the store. Raises StoreError."""
@@ -300,7 +324,7 @@ class Log:
                 for block in others:
                     self._store.append(self.id, block)
             except StoreError as problem:
-                self.error = problem
+                self._fail(problem)
                 raise
 
     async def close(self, last: Sequence[Event]) -> Block | None:
@@ -310,15 +334,13 @@ class Log:
         if self.error is not None:
             raise self.error
         self._count()
-        for event in last:
+        # Followers must not see an end that could still fail to be stored.
+        self._hidden += len(last)
+        for some in _by_size(last):
             # The last events of some dialects repeat the whole response.
-            if len(event.data) > LARGE:
-                size = await offload(self._hashed, event)
-            else:
-                size = self._hashed(event)
-            # Followers must not see an end that could still fail to be stored.
-            self._hidden += 1
-            self._add([event], size)
+            large = len(some[0].data) > LARGE
+            size = await offload(self._hashed, some) if large else self._hashed(some)
+            self._add(some, size)
         if not self._waiting:
             return None
         rest, ahead = await send_ahead(
@@ -328,9 +350,14 @@ class Log:
         self._size += ahead
         return rest
 
-    def _hashed(self, event: Event) -> int:
-        """Adds an event to the hash without a copy; returns its size as sent."""
-        pieces = (event.data,) if event.name == BODY else frame(event.name, event.data)
+    def _hashed(self, events: Sequence[Event]) -> int:
+        """Adds events to the hash, a single one without a copy; returns their size as sent."""
+        pieces: tuple[bytes, ...]
+        if len(events) > 1:
+            pieces = (write_events(events),)
+        else:
+            (event,) = events
+            pieces = (event.data,) if event.name == BODY else frame(event.name, event.data)
         for piece in pieces:
             self._hash.update(piece)
         return sum(map(len, pieces))
@@ -347,6 +374,7 @@ class Log:
             events, self._new = self._new, []
             sent = write_events(events)
             self._hash.update(sent)
+            self._number = _last_number(events, self._number)
             self._add(events, len(sent))
 
     def _add(self, events: Sequence[Event], size: int) -> None:
@@ -362,6 +390,12 @@ class Log:
     def events(self) -> int:
         self._count()
         return self._events
+
+    @property
+    def number(self) -> int | None:
+        """The number of the last event that was appended, if the dialect numbers them; that of the
+        end does not count."""
+        return _last_number(self._new, self._number)
 
     @property
     def size(self) -> int:
@@ -420,6 +454,18 @@ class Log:
         for future in waiters:
             if not future.done():
                 future.set_result(None)
+
+
+def _by_size(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """The events in one batch, or if they are large, each for itself."""
+    if len(events) > 1 and sum(len(event.data) for event in events) <= BLOCK:
+        return [events]
+    return [[event] for event in events]
+
+
+def _last_number(events: Sequence[Event], default: int | None) -> int | None:
+    """The number of the last event that has one."""
+    return next((e.number for e in reversed(events) if e.number is not None), default)
 
 
 async def send_ahead(

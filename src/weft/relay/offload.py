@@ -1,8 +1,9 @@
-"""Runs long work outside the event loop: in one thread for large values, and another for huge ones,
-so that the former do not wait for the latter.
+"""Runs long work outside the event loop: in one thread for large values, another for huge ones, and
+a third for what is looked at (traces and comparisons), so that the former do not wait for the
+latter.
 
-However much work there is, the event loop shares the interpreter with these two threads only, and
-waits at most `SWITCH` seconds for either. What runs there must consist of short steps: one long
+However much work there is, the event loop shares the interpreter with these three threads only, and
+waits at most `SWITCH` seconds for each. What runs there must consist of short steps: one long
 call into C, such as a regular expression over a large text, does not release the interpreter.
 """
 
@@ -33,6 +34,7 @@ HUGE = 1024 * 1024
 # a process that never offloads keeps the default.
 _large = ThreadPoolExecutor(1, "offload-large", sys.setswitchinterval, (SWITCH,))
 _huge = ThreadPoolExecutor(1, "offload-huge", sys.setswitchinterval, (SWITCH,))
+_inspection = ThreadPoolExecutor(1, "offload-inspection", sys.setswitchinterval, (SWITCH,))
 
 
 def is_small(body: bytes) -> bool:
@@ -45,6 +47,11 @@ async def offload(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     work has ended, or was not begun: nothing runs on behind its back.
     """
     return await _done(_large.submit(work, *args, **kwargs))
+
+
+async def offload_inspection(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same in the thread for traces, which may take minutes and keep no request waiting."""
+    return await _done(_inspection.submit(work, *args, **kwargs))
 
 
 async def _done(job: "Future[T]") -> T:

@@ -8,6 +8,7 @@ item ids of its own, and with the usage of all turns added up.
 import msgspec
 
 from weft.parts import (
+    Delta,
     Finish,
     Part,
     ReasoningDelta,
@@ -48,6 +49,9 @@ class PausedTurns:
 
     def feed(self, parts: list[Part]) -> list[Part]:
         return [own for part in parts if (own := self._convert(part)) is not None]
+
+    def reads(self, kind: type[Delta], id: str) -> bool:
+        return False  # deltas of later turns get other ids, and nothing else changes
 
     def finish(self) -> list[Part]:
         return []

@@ -11,6 +11,7 @@ from weft.findings import Finding
 from weft.parts import ErrorPart
 from weft.relay.incoming import RequestFailed
 from weft.relay.persistence import TAKEN_OVER, ResponseWriter
+from weft.relay.recording import LARGE_RECORDING
 from weft.relay.stream import OpenStream, RequestState, error_stream
 from weft.relay.translation import UpstreamRequest
 from weft.sse import Event
@@ -29,6 +30,8 @@ class PersistedStream:
         """The number of the last event sent, if the dialect numbers them."""
         self._last: list[Event] = []
         """The last events, if they were sent but are not stored yet."""
+        self._recorder = inner.recorder
+        self._record_upstream(writer)
 
     @property
     def response(self) -> Response:
@@ -96,12 +99,18 @@ class PersistedStream:
             inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
+        self._record_upstream(writer)
+
+    def _record_upstream(self, writer: ResponseWriter) -> None:
+        """Once the response is stored, what its upstream sends can be stored with it."""
+        if self._recorder is not None and writer.running:
+            writer.recordings.begin(writer.log.id, self._recorder)
 
     async def _append(self, writer: ResponseWriter, events: list[Event]) -> None:
         if not writer.running:
             return
         if self._inner.ended:  # even without events
-            await writer.finish(events, self._record, self._inner.encoding)
+            await writer.finish(events, self._record, self._inner.encoding, self._state.meter.cost)
         elif events:
             await writer.append(events)
 
@@ -129,16 +138,35 @@ class PersistedStream:
             if event.number is not None:
                 self._number = event.number
                 break
+        self._save_large_recording()
         return events
 
+    def _save_large_recording(self) -> None:
+        recorder, writer = self._recorder, self._writer
+        if recorder is not None and recorder.size > LARGE_RECORDING and writer is not None:
+            writer.recordings.save_part(writer.log.id, has_findings=bool(self.repairs))
+
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
-        writer = self._writer
+        writer, recorder = self._writer, self._recorder
+        if writer is None or not writer.has_begun:
+            try_append = None if writer is None else writer.try_append
+            await self._inner.flow_through(
+                lambda events: write(self._note_number(events)), try_append
+            )
+            return
+        log = writer.log
+        append = log.try_append
 
-        def write_noted(events: list[Event]) -> bool:
-            return write(self._note_number(events))
+        def try_store(events: list[Event]) -> bool:
+            if recorder is not None and recorder.size > LARGE_RECORDING:
+                self._save_large_recording()
+            return append(events)
 
-        try_store = None if writer is None else writer.try_append
-        await self._inner.flow_through(write_noted, try_store)
+        try:
+            await self._inner.flow_through(write, try_store)
+        finally:
+            # What is appended is sent, but for the end, which is not appended here.
+            self._number = self._number if log.number is None else log.number
 
     async def read_body(self) -> tuple[int, bytes]:
         inner = self._inner
@@ -151,7 +179,7 @@ class PersistedStream:
             # The id stands in the body.
             status, body = (status, body) if inner.response_id == id else await inner.body()
         if self._writer is not None and status == 200:
-            await self._store(self._writer.finish_body(body, self._record))
+            await self._store(self._writer.finish_body(body, self._record, self._state.meter.cost))
         inner.deliver()
         return status, body
 
@@ -189,4 +217,6 @@ class PersistedStream:
         if writer is not None and writer.running and self._inner.ended:
             # The client is gone or has its error; what is stored is ended by `Sessions`.
             with suppress(StoreError):
-                await writer.finish(self._last, self._record, self._inner.encoding)
+                await writer.finish(
+                    self._last, self._record, self._inner.encoding, self._state.meter.cost
+                )

@@ -23,11 +23,12 @@ from weft.context import Context
 from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.findings import Findings
-from weft.parts import Json
+from weft.parts import ErrorPart, Json
 from weft.relay.checksum import with_record
 from weft.relay.history import id_prefix, input_items, read_shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
+    BLOCK,
     BODY,
     LARGE,
     FlushScheduler,
@@ -36,16 +37,15 @@ from weft.relay.log import (
     send_ahead,
 )
 from weft.relay.offload import offload
-from weft.relay.recovery import UNRECOVERABLE, Recovery, error_ending
+from weft.relay.recording import Recordings, UpstreamPolicy
+from weft.relay.recovery import INTERRUPTED, UNRECOVERABLE, Recovery, error_ending
+from weft.scrub import Scrubber
 from weft.sse import Event
 from weft.store.base import Store, StoreError
-from weft.store.records import Block, Ending, Entry, Item, Status
+from weft.store.records import Block, Ending, Entry, Item, NewJob, Status
 
 _ID_LENGTH = 500
 """Characters of an id under which a response can be stored, at most."""
-
-MAX_UNWRITTEN = 32 * 1024 * 1024
-"""Size of the write queue above which responses are read no faster than they are stored."""
 
 _OUTPUTS = (b"_output", b"_approval_response")
 """What the input of a turn holds if it has outputs of calls."""
@@ -101,7 +101,7 @@ def last_snapshot(events: Iterable[Event]) -> bytes | None:
     found = None
     for event in events:
         found = found if event.snapshot is None else event.snapshot
-    return None if found is None else bytes(found)
+    return found
 
 
 FinishResponse: TypeAlias = Callable[[str, Ending, Response], Awaitable[bool]]
@@ -111,8 +111,18 @@ FinishResponse: TypeAlias = Callable[[str, Ending, Response], Awaitable[bool]]
 class Persistence:
     """What one process stores."""
 
-    def __init__(self, store: Store, *, required: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        required: bool = True,
+        upstream: UpstreamPolicy = "none",
+        scrub: Scrubber | None = None,
+    ) -> None:
+        """`upstream`: of which responses it is stored what their upstreams sent; `scrub` removes
+        secrets from it."""
         self.store = store
+        self.recordings = Recordings(store, upstream, scrub or Scrubber())
         self.required = required
         """Whether it is an error for the client if its response cannot be stored."""
         self.logs: dict[str, Log] = {}
@@ -144,6 +154,7 @@ class ResponseWriter:
         self._policy = policy
         self._begun: _Begun | None = None
         self.required = persistence.required
+        self.recordings = persistence.recordings
         self.server = ""
         """The id of this server when the response began: it changes if the lease is lost."""
 
@@ -177,44 +188,45 @@ class ResponseWriter:
         if first:
             log.open()
 
-    async def announce(self, id: str, status: Status, body: bytes | None) -> None:
-        """Stores a new response under this id before it has events. Raises AlreadyExists,
-        StoreError."""
-        await self._begin(id, status, body, ())
+    async def announce(
+        self, id: str, status: Status, body: bytes | None, job: NewJob | None = None
+    ) -> None:
+        """Stores a new response under this id before it has events, with what another server needs
+        to run it if this one dies. Raises AlreadyExists, StoreError."""
+        await self._begin(id, status, body, (), job)
+
+    def resume(self, entry: Entry) -> None:
+        """Goes on with a response that this server has claimed, and that has no events."""
+        self.server = entry.server
+        log = Log(self._persistence.store, self._persistence.scheduler, entry.id)
+        self._begun = _Begun(entry, log)
+        self._persistence.logs[entry.id] = log
 
     async def _begin(
-        self, id: str, status: Status, body: bytes | None, first: Sequence[Event]
+        self,
+        id: str,
+        status: Status,
+        body: bytes | None,
+        first: Sequence[Event],
+        job: NewJob | None = None,
     ) -> Log:
         incoming, policy, persistence = self._incoming, self._policy, self._persistence
         # A process that was suspended may have lost its lease: a response that begins under the old
         # id would be taken over at once.
         self.server = await persistence.store.ensure_lease()
-        entry = Entry(
-            id=id,
-            owner=incoming.caller,
-            dialect=incoming.body.dialect,
-            model=incoming.model,
-            status=status,
-            created=time.time(),
-            previous=incoming.previous,
-            conversation=incoming.conversation,
-            background=incoming.background,
-            stream=incoming.stream,
-            visible=policy.visible,
-            server=self.server,
-            request=policy.request,
-            input=policy.input,
-            body=body,
-        )
+        entry = new_entry(incoming, policy, id, status, body, self.server)
         log = Log(persistence.store, persistence.scheduler, id)
         blocks = log.first_blocks(first) if first else ()
-        writing = asyncio.ensure_future(persistence.store.begin(entry, blocks))
+        writing = asyncio.ensure_future(persistence.store.begin(entry, blocks, job))
         try:
             # The database cannot take back what it has begun to write.
             await asyncio.shield(writing)
-        except asyncio.CancelledError:  # it may be written all the same: then somebody must end it
+        except (asyncio.CancelledError, StoreError):
+            # It may be written all the same: then somebody must end it.
             writing.add_done_callback(partial(_add_if_written, persistence.unfinished, id))
             raise
+        finally:
+            del writing  # as in Writer.submit
         self._begun = _Begun(entry, log)
         persistence.logs[id] = log
         return log
@@ -234,15 +246,19 @@ class ResponseWriter:
             log.open()
 
     def try_append(self, events: Sequence[Event]) -> bool:
-        """Appends the events; returns False if something must be stored first, or cannot be."""
-        is_slow = self._persistence.store.waiting > MAX_UNWRITTEN
-        return self._begun is not None and not is_slow and self._begun.log.try_append(events)
+        """As Log.try_append; False also before the response has begun."""
+        return self._begun is not None and self._begun.log.try_append(events)
 
     async def finish(
-        self, last: Sequence[Event], record: "Callable[[], Response]", context: Context
+        self,
+        last: Sequence[Event],
+        record: "Callable[[], Response]",
+        context: Context,
+        cost: int | None = None,
     ) -> None:
         """Stores the last events together with the end. `record` returns the response; it is called
-        outside the event loop if the response is large. Raises StoreError."""
+        outside the event loop if the response is large. `cost` is as in Entry. Raises
+        StoreError."""
         write_body = self._incoming.dialect.body
 
         def outcome(response: Response) -> _Outcome:
@@ -255,22 +271,25 @@ class ResponseWriter:
                 body = write_body(response, context, Findings())
             return _Outcome(status_of(response), body, _Snapshot())
 
-        await self._finished(last, record, outcome)
+        await self._finished(last, record, outcome, cost)
 
-    async def finish_body(self, body: bytes, record: "Callable[[], Response]") -> None:
+    async def finish_body(
+        self, body: bytes, record: "Callable[[], Response]", cost: int | None = None
+    ) -> None:
         """Stores the body of a response that is not streamed. Raises StoreError."""
 
         def outcome(response: Response) -> _Outcome:
             snapshot = _snapshot(body)
             return _Outcome(snapshot.status_or(status_of(response)), body, snapshot)
 
-        await self._finished([Event(BODY, body)], record, outcome)
+        await self._finished([Event(BODY, body)], record, outcome, cost)
 
     async def _finished(
         self,
         last: Sequence[Event],
         record: "Callable[[], Response]",
         outcome: "Callable[[Response], _Outcome]",
+        cost: int | None,
     ) -> None:
         entry, log = self._require_begun()
         store = self._persistence.store
@@ -278,7 +297,7 @@ class ResponseWriter:
         def ended(rest: Block | None) -> tuple[Ending, Response]:
             extent = (log.digest, log.events, log.size)
             response = record()
-            return _ending(entry, outcome(response), response, extent, rest), response
+            return _ending(entry, outcome(response), response, extent, rest, cost), response
 
         try:
             # Large fields first, ending last, in one transaction with the rest of the log: readers
@@ -308,15 +327,49 @@ class ResponseWriter:
         # After all writes: when followers learn of the end, it can be read from the store, too.
         log.end()
         self._persistence.logs.pop(log.id, None)
+        self.recordings.end(log.id, has_findings=bool(ending.findings))
 
     def give_up(self) -> None:
         """Storing has failed: what is stored of the response is ended later."""
         if self.running:
+            self._persistence.unfinished.add(self.log.id)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Somebody else ends the response. Followers see what was stored, and wait for its end."""
+        if self.running:
             log = self.log
-            # Followers see what was stored, and wait for the ending that recovery writes.
             log.end(stored=False)
             self._persistence.logs.pop(log.id, None)
-            self._persistence.unfinished.add(log.id)
+            self.recordings.drop(log.id)
+
+
+def new_entry(
+    incoming: IncomingRequest,
+    policy: StorePolicy,
+    id: str,
+    status: Status,
+    body: bytes | None,
+    server: str,
+) -> Entry:
+    """The entry of a response that begins now."""
+    return Entry(
+        id=id,
+        owner=incoming.caller,
+        dialect=incoming.body.dialect,
+        model=incoming.model,
+        status=status,
+        created=time.time(),
+        previous=incoming.previous,
+        conversation=incoming.conversation,
+        background=incoming.background,
+        stream=incoming.stream,
+        visible=policy.visible,
+        server=server,
+        request=policy.request,
+        input=policy.input,
+        body=body,
+    )
 
 
 class _Begun(NamedTuple):
@@ -327,7 +380,10 @@ class _Begun(NamedTuple):
 
 
 def _add_if_written(unfinished: set[str], id: str, done: "asyncio.Future[None]") -> None:
-    if not done.cancelled() and done.exception() is None:
+    """Adds a response that is stored, or of which that is not known."""
+    problem = None if done.cancelled() else done.exception()
+    is_unknown = isinstance(problem, StoreError) and problem.kind == "unknown"
+    if not done.cancelled() and (problem is None or is_unknown):
         unfinished.add(id)
 
 
@@ -365,20 +421,14 @@ def _ending(
     response: Response,
     extent: tuple[str | None, int, int],
     rest: Block | None,
+    cost: int | None = None,
 ) -> Ending:
     """The ending of a response that began as this entry. `extent` is the digest of its log, the
     number of its events, and its size; `rest` its last block."""
     digest, events, size = extent
-    output = outcome.snapshot.items
     items: list[Item] = []
-    # A turn that failed without output adds nothing: it may have failed because of its input.
-    if entry.conversation is not None and (output or outcome.status != "failed"):
-        ids = fresh_context().ids
-        input = input_items(Raw(entry.input))
-        # New ids: a client may send the same item in several turns, and an id is unique in a
-        # conversation.
-        items = [Item(ids.mint(id_prefix(read_shape(one))), bytes(one)) for one in input]
-        items += _items(output)
+    if entry.conversation is not None:
+        items = _turn_items(entry.input, outcome)
     ending = Ending(
         status=outcome.status,
         ended=time.time(),
@@ -388,17 +438,21 @@ def _ending(
         size=size,
         rest=rest,
         items=items,
+        findings=len(response.findings),
+        cost=cost,
     )
-    return with_record(entry, ending, large_json.pieces(response))
+    # Nothing in a short response is long: it need not be searched for long strings.
+    record = large_json.pieces(response) if size > BLOCK else [_json(response)]
+    return with_record(entry, ending, record)
 
 
-async def recover_ending(store: Store, entry: Entry) -> Ending:
-    """The ending of a response whose process has died, from its log, which is read block by block
+async def recover_ending(store: Store, entry: Entry, error: ErrorPart = INTERRUPTED) -> Ending:
+    """The ending of a response that no process runs, from its log, which is read block by block
     outside the event loop. Raises StoreError."""
     recovery = Recovery(entry)
     async for events in StoredLog(store, entry.id).read():
         await offload(recovery.feed, events)
-    last, response, digest = await offload(recovery.finish)
+    last, response, digest = await offload(recovery.finish, error)
     return await _ending_behind(store, entry, last, response, digest)
 
 
@@ -434,10 +488,19 @@ async def _ending_behind(
     return await offload(ending)
 
 
-def _items(output: Sequence[Raw]) -> list[Item]:
-    """The output items of a response object; one without an id gets one."""
+def _turn_items(given: bytes, outcome: _Outcome) -> list[Item]:
+    """What a turn with this input adds to its conversation. An output item without an id gets
+    one."""
+    output = outcome.snapshot.items
+    # A turn that failed without output adds nothing: it may have failed because of its input.
+    if not output and outcome.status == "failed":
+        return []
     ids = fresh_context().ids
-    items: list[Item] = []
+    # New ids: a client may send the same item in several turns, and an id is unique in a
+    # conversation.
+    items = [
+        Item(ids.mint(id_prefix(read_shape(one))), bytes(one)) for one in input_items(Raw(given))
+    ]
     for one in output:
         shape = read_shape(one)
         id = shape.id if shape.id and len(shape.id) <= _ID_LENGTH else ids.mint(id_prefix(shape))

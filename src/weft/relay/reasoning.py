@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from typing import TypeGuard
@@ -92,15 +92,14 @@ class CallState(
         return any(map(_has_state, self.reasoning))
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """A request with the reasoning of its calls restored."""
 
     request: Request
     calls: tuple[str, ...] = ()
     """The paths, in this request, of the calls whose reasoning was restored."""
 
-    moved: Mapping[str, str] = field(default_factory=dict)
+    moved: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The previous paths of messages and contents that moved."""
 
     @property

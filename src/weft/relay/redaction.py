@@ -19,6 +19,11 @@ class ErrorRedactor:
         # A 401 would tell the client that its own key is wrong: it becomes a 502 (`upstream_auth`).
         if class_of(error) in ("auth", "permission"):
             error = upstream_auth(error)
+            # The upstream speaks of "your key", which a client would take for its own.
+            message = (
+                f"the upstream rejected the API key of the gateway, not yours: {error.message}"
+            )
+            error = msgspec.structs.replace(error, message=message)
         # Providers quote the key that they refuse.
         code = self._scrub(error.code) if isinstance(error.code, str) else error.code
         message, extra = self._scrub(error.message), error.extra

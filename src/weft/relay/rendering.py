@@ -11,19 +11,21 @@ For both, and for any input in any pieces: what the client reads is the guarded 
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects.base import Dialect, EventEncoder, EventKey, PassthroughHistory
+from weft.dialects.delta_templates import EventTemplate
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.ids import Ids
 from weft.parts import (
+    Delta,
     ErrorPart,
     Finish,
     Part,
@@ -38,7 +40,6 @@ from weft.parts import (
 from weft.request import Request
 from weft.sse import Event, Frame, replace_data
 
-Delta = TextDelta | ReasoningDelta | ToolParamsDelta
 _DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
@@ -56,6 +57,11 @@ class Renderer(Protocol):
 
     def keepalive(self) -> Event | None:
         """The keepalive event, if the dialect has one."""
+        ...
+
+    def delta_template(self, frame: Frame, last: Delta) -> EventTemplate | None:
+        """The event for the next delta of the item of this one, which came in this frame; the next
+        comes in one like it. See EventEncoder."""
         ...
 
     @property
@@ -88,6 +94,9 @@ class Encoded:
     def keepalive(self) -> Event | None:
         return self._encoder.keepalive()
 
+    def delta_template(self, frame: Frame, last: Delta) -> EventTemplate | None:
+        return self._encoder.delta_template(last)
+
     @property
     def findings(self) -> list[Finding]:
         return self._findings.found
@@ -106,6 +115,9 @@ class BodyOnly:
     def keepalive(self) -> Event | None:
         return None
 
+    def delta_template(self, frame: Frame, last: Delta) -> EventTemplate | None:
+        return None
+
 
 class SentState:
     """What a client was sent in events that were not encoded here, so that an encoder can
@@ -115,7 +127,8 @@ class SentState:
         self._dialect = dialect
         self._parts: list[Part] = []
         """All parts but deltas, which the assembled response has."""
-        self._number = -1
+        self.number = -1
+        """Of the last event, on a wire that numbers its events."""
         self._event_keys: set[EventKey] = set()
 
     def __bool__(self) -> bool:
@@ -125,7 +138,7 @@ class SentState:
         """The client was sent these frames, each with its number; they contain these parts."""
         for frame, number in frames:
             key = self._dialect.event_key(frame)
-            self._number = self._number if number is None else number
+            self.number = self.number if number is None else number
             if key is not None:
                 self._event_keys.add(key)
         # Deltas would be the whole response once more; the fold has them joined.
@@ -169,7 +182,7 @@ class SentState:
                     replayed.append(kind(part.id, sent))
         # Its events are thrown away: the client has them. What counts is the state that they leave.
         encoder.feed(replayed)
-        encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
+        encoder.resume(PassthroughHistory(self.number + gap, frozenset(self._event_keys)))
         return encoder
 
 
@@ -185,6 +198,26 @@ def _text(fold: Assembler, kind: type[Delta], id: str) -> str:
     if kind is TextDelta:
         return fold.text(id)
     return fold.reasoning(id) if kind is ReasoningDelta else fold.joined(id)
+
+
+class _Verbatim(EventTemplate):
+    """The frames as they came."""
+
+    __slots__ = ("_sent",)
+    is_verbatim = True
+
+    def __init__(self, name: str, sent: SentState | None) -> None:
+        """`sent` counts the events, if they are numbered."""
+        super().__init__(name, b"", b"")
+        self._sent = sent
+
+    def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
+        name, sent = self._name, self._sent
+        if sent is None:
+            return [Event(name, data) for data in pieces]
+        first = sent.number + 1
+        sent.number += len(pieces)
+        return [Event(name, data, number) for number, data in enumerate(pieces, first)]
 
 
 class Passthrough:
@@ -239,9 +272,24 @@ class Passthrough:
             return encoder_of(self._dialect, Context(), Assembler(), Findings()).keepalive()
         return self._encoder.keepalive()
 
+    def delta_template(self, frame: Frame, last: Delta) -> EventTemplate | None:
+        if self._waiting or self._unsent:
+            return None
+        if not self._passes:
+            return None if self._encoder is None else self._encoder.delta_template(last)
+        event = self._event(frame)
+        if event.data is not frame.data or self._dialect.event_key(frame) is not None:
+            return None
+        return _Verbatim(event.name, self._sent if event.number is not None else None)
+
     @property
     def findings(self) -> list[Finding]:
         return self._findings.found
+
+    @property
+    def passes(self) -> bool:
+        """Whether frames are forwarded."""
+        return self._passes
 
     def _read(self, frame: Frame | None, parts: Sequence[Part]) -> None:
         self._unsent += parts
@@ -250,14 +298,14 @@ class Passthrough:
         holding = self._pipe.holding
         # At the end of the input (no frame), only an encoder can write what is still held.
         whole = holding if frame is None else self._dialect.is_whole(frame)
-        broken = self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts)
+        broken = self._pipe.findings.found or ErrorPart in [part.__class__ for part in parts]
         if broken or whole:  # whole: a body instead of a stream
             # The parts of the waiting frames stay in `_unsent`: the encoder writes them.
             self._passes, self._waiting = False, []
             return
         if frame is not None:
             self._waiting.append((frame, bool(parts)))
-        begun = bool(self._sent or self._unsent)  # before that, no encoder could continue
+        begun = bool(self._unsent or self._sent)  # before that, no encoder could continue
         if begun and not holding:
             self._forward()
 
@@ -276,7 +324,7 @@ class Passthrough:
             if has_parts or not (self._hides_usage and self._dialect.only_usage(frame))
         ]
         events = [self._event(frame) for frame in frames]
-        self._sent.add(zip(frames, (event.number for event in events), strict=True), parts)
+        self._sent.add(zip(frames, [event.number for event in events], strict=True), parts)
         self._out += events
         if parts and isinstance(parts[-1], Finish):
             self._ended = True

@@ -2,24 +2,30 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from weft.assembler import Response
 from weft.dialects.requests.codec import Loss
 from weft.findings import Finding
 from weft.parts import ErrorPart
+from weft.relay.trace_context import TraceContext
+from weft.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt at one target, and its error if it failed."""
+class Attempt(msgspec.Struct):
+    """One attempt at one target, and its error if it failed before there was content."""
 
     target: str
     error: ErrorPart | None = None
+    started: float | None = None
+    """When it was sent; None if it was not: the breaker is open, or it cannot be translated."""
+
+    ended: float | None = None
+    """When it failed. The last attempt of a request ends with the request."""
 
 
-@dataclass(slots=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct):
     """One request: filled while it runs, read when it is over."""
 
     id: str
@@ -27,18 +33,21 @@ class RequestRecord:
     model: str
     caller: str
     stream: bool
-    started: float = field(default_factory=time.time)
+    started: float = msgspec.field(default_factory=time.time)
     first: float | None = None
     """When the first of the response was sent to the client."""
 
     ended: float | None = None
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
     losses: tuple[Loss, ...] = ()
     findings: tuple[Finding, ...] = ()
     """What was repaired in the response, and what the client's dialect could not carry."""
 
     response: Response | None = None
     error: ErrorPart | None = None
+    agent_run: str | None = None
+    """The run that answered it, if its model is an agent."""
+
     unstored: str | None = None
     """Why the response was not stored, though it should have been."""
 
@@ -46,6 +55,12 @@ class RequestRecord:
     status: int = 200
     bytes_in: int = 0
     bytes_out: int = 0
+    events: int = 0
+    """Events for the client."""
+
+    trace: TraceContext | None = None
+    request: Request | None = None
+    """The request, once it is parsed."""
 
     @property
     def upstream(self) -> str:

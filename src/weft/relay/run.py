@@ -3,6 +3,7 @@
 A run belongs to one task; `stop` may be called from anywhere on its loop.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
 from weft.relay.failover import open_target
 from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, api_of
+from weft.relay.metering import ChargeAttempt, Meter
 from weft.relay.persisted_stream import PersistedStream
 from weft.relay.persistence import ResponseWriter
 from weft.relay.reasoning import Restored, restore, save
@@ -26,6 +28,8 @@ from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import Event
 from weft.store.base import Store
+
+log = logging.getLogger("weft.relay")
 
 CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client disconnected")
 
@@ -42,9 +46,11 @@ class Run:
         observers: Sequence[Observer] = (),
         writer: ResponseWriter | None = None,
         reasoning: Store | None = None,
+        charge: ChargeAttempt | None = None,
     ) -> None:
         """`reasoning` is where the reasoning of tool calls is stored for clients that do not send
-        it back."""
+        it back. `charge` is called with what each attempt has used, before the client gets the end
+        of the response."""
         self.incoming = incoming
         self.writer = writer
         """Stores the response, if it is to be stored."""
@@ -54,7 +60,10 @@ class Run:
             incoming.model,
             incoming.caller,
             incoming.stream,
+            trace=incoming.trace,
         )
+        self.headers: Sequence[tuple[bytes, bytes]] = ()
+        """Further headers for the client."""
         # Clients of a dialect that returns reasoning own it: what they leave out is left out on
         # purpose.
         self._reasoning = None if incoming.dialect.returns_reasoning else reasoning
@@ -68,9 +77,11 @@ class Run:
             self.record,
             interrupt,
             Deadlines(interrupt, limits),
+            Meter(incoming, charge),
             None
             if self._reasoning is None
             else partial(_save_reasoning, self._reasoning, incoming.caller, writer),
+            writer is not None and writer.recordings.policy != "none",
         )
         self._request = Request(incoming.model)
         """The request, once it is parsed."""
@@ -89,7 +100,7 @@ class Run:
                 # Restored contents move others: errors and warnings must still name the client's
                 # own fields.
                 restored.update_paths(self.incoming.body.parsed.source_paths)
-            self._request = restored.request
+            self._request = self.record.request = restored.request
             stream = await state.interrupt.wait(open_target(state, restored, self._targets))
         except RequestFailed as failed:
             self._conclude(failed.error)
@@ -103,12 +114,23 @@ class Run:
         """Ends the response with this error, after what has already arrived."""
         self._state.interrupt.stop(error)
 
+    @property
+    def stopped_by(self) -> ErrorPart | None:
+        """The error it was stopped with, if it was."""
+        return self._state.interrupt.reason
+
     # What the client learns beside the response
 
     @property
     def upstream(self) -> str:
         """The name of the upstream that responds."""
         return "" if self._stream is None else self._stream.sent.config.name
+
+    @property
+    def target(self) -> str:
+        """The name of the target that was tried last, or will be tried first."""
+        attempts = self.record.attempts
+        return attempts[-1].target if attempts else self._targets[0].name
 
     @property
     def warnings(self) -> list[str]:
@@ -152,8 +174,8 @@ class Run:
             return
         # The response was announced, and no event of it was stored.
         if stream is None or not writer.log.events:
-            nothing = self._error_stream()
-            await writer.finish(nothing.events(error), lambda: nothing.response, Context())
+            nothing, cost = self._error_stream(), self._state.meter.cost
+            await writer.finish(nothing.events(error), lambda: nothing.response, Context(), cost)
         else:
             await stream.abandon(error)
 
@@ -164,8 +186,10 @@ class Run:
         stream = self._stream
         if self.record.ended is not None:
             return
-        if stream is None:
+        if stream is None and self._error is None:
             self._conclude_disconnected()
+        elif stream is None:
+            self._conclude(self._error)
         elif stream.delivered:
             # In this order: the log has its line before the connection is drained, which may take a
             # second.
@@ -195,7 +219,10 @@ class Run:
             record.response = stream.response
             record.findings = (*record.response.findings, *stream.findings)
         for observer in self._observers:
-            observer(record)
+            try:
+                observer(record)
+            except Exception:  # the client has its response: that nobody counts it is not its fault
+                log.exception("request %s: an observer failed", record.id)
 
 
 async def _save_reasoning(

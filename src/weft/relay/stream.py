@@ -6,12 +6,14 @@ slowly, so does the gateway from its upstream. It belongs to one task.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Protocol
 
-from weft.assembler import Response
+import msgspec
+from msgspec.structs import replace
+
+from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects.base import Stage
@@ -21,8 +23,10 @@ from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
 from weft.relay.deadlines import Deadlines, Interrupt, RequestStopped
 from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, api_of
+from weft.relay.metering import Meter
 from weft.relay.offload import offload
 from weft.relay.paused_turns import PausedTurns
+from weft.relay.recording import UpstreamRecorder, renamed_ids
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import BodyOnly, Encoded, ErrorStream, Passthrough, Renderer
 from weft.relay.request_record import RequestRecord
@@ -39,8 +43,7 @@ _ERRORS = (b'{"type":"error"', b'{"error"')
 """How a body begins that a dialect writes for a response that it cannot express."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestState:
+class RequestState(msgspec.Struct, frozen=True):
     """What all parts of the relay share for one request."""
 
     incoming: IncomingRequest
@@ -49,8 +52,12 @@ class RequestState:
     record: RequestRecord
     interrupt: Interrupt
     deadlines: Deadlines
+    meter: Meter
     before_end: Callable[[Response], Awaitable[None]] | None = None
     """Called when the response is complete, before the end is sent to the client."""
+
+    records: bool = False
+    """Whether it is recorded what the upstream sends."""
 
 
 _DELTAS = frozenset((TextDelta, ReasoningDelta, ToolParamsDelta))
@@ -145,6 +152,10 @@ class OpenStream:
         # about it.
         pauses = upstream.request.continued is not None and client.request.continued is None
         self._paused_turns = PausedTurns() if pauses else None
+        self.recorder: UpstreamRecorder | None = None
+        """Records what the upstream sends, if that is stored."""
+        if state.records:
+            self.recorder = UpstreamRecorder(sent, state.record.started, pauses=pauses)
         self._reader = self._read_from(incoming, None)
         self._renderer: Renderer
         dialect, content_type = state.incoming.dialect, incoming.headers.get("content-type", "")
@@ -154,8 +165,12 @@ class OpenStream:
             # An upstream may answer a request for a stream with a body: frames of that are no
             # events.
             self._renderer = Passthrough(dialect, sent.encoding, self._reader.pipe)
+            if self.recorder is not None:
+                self.recorder.passthrough = True
         else:
             self._renderer = Encoded(dialect, sent.encoding, self._reader.pipe)
+        self._whole: tuple[ResponseReader, Response] | None = None
+        """The last reader, and its response once that has ended."""
         self._bytes_before = 0
         """The size of the turns before this one, if they paused."""
         self._first: list[Part] | None = []
@@ -180,7 +195,9 @@ class OpenStream:
         config, limit = sent.config, state.limits.response
         # Anew for each turn and attempt: another upstream has another timeout.
         state.deadlines.set_idle_timeout(config.name, config.timeouts.between_events)
-        return ResponseReader(incoming, pipe, limit, keep=not state.incoming.stream)
+        return ResponseReader(
+            incoming, pipe, limit, keep=not state.incoming.stream, recorder=self.recorder
+        )
 
     # Properties
 
@@ -190,7 +207,17 @@ class OpenStream:
 
     @property
     def response(self) -> Response:
-        return self._reader.pipe.response
+        reader = self._reader
+        if not reader.ended:
+            return reader.pipe.response
+        # Of a response that has ended it is asked for several times.
+        if self._whole is None or self._whole[0] is not reader:
+            self._whole = reader, reader.pipe.response
+        return self._whole[1]
+
+    @property
+    def fold(self) -> Assembler:
+        return self._reader.pipe.guard.fold
 
     @property
     def response_id(self) -> str:
@@ -202,7 +229,8 @@ class OpenStream:
 
     @property
     def encoding(self) -> Context:
-        return replace(self._renderer.context, response_id=self.response_id)
+        context, id = self._renderer.context, self.response_id
+        return context if context.response_id == id else replace(context, response_id=id)
 
     @property
     def findings(self) -> list[Finding]:
@@ -223,25 +251,28 @@ class OpenStream:
 
     # Before there is content
 
-    async def read_until(self, is_content: Callable[[Part], bool]) -> None:
+    async def read_until(self, has_content: Callable[[Sequence[Part]], bool]) -> None:
         """Reads until there is content; raises RequestFailed if the response fails before."""
         reader = self._reader
         while not reader.ended:
             # Rendered, but not sent: if the response fails before there is content, the next target
             # begins with a new stream, and these events are dropped with this one.
             self._waiting += await self._read(reader)
-            content = any(map(is_content, reader.parts))
-            error = next((one for one in reader.parts if isinstance(one, ErrorPart)), None)
-            if error is not None and not content:
-                raise RequestFailed(error)
-            if content:
+            if has_content(reader.parts):
                 break
+            error = next((one for one in reader.parts if isinstance(one, ErrorPart)), None)
+            if error is not None:
+                raise RequestFailed(error)
 
     def rename(self, id: str) -> None:
         """Renders the response under another id. Nothing of it has been sent."""
         if self._first is None:
             raise InternalError("a response cannot be renamed after its first events were sent")
-        context = replace(self._sent.encoding, response_id=id)
+        # Ids of its own: how many the first renderer has minted must not decide about them.
+        ids = renamed_ids(self._sent.encoding.ids)
+        context = replace(self._sent.encoding, response_id=id, ids=ids)
+        if self.recorder is not None:
+            self.recorder.rename(context)
         if isinstance(self._renderer, BodyOnly):
             self._renderer = BodyOnly(context)
             return
@@ -268,6 +299,7 @@ class OpenStream:
         self._first = None
         # Before the last events leave: a client may send the next request as soon as it has them.
         if self._reader.ended:
+            self._state.meter.ended(self.fold)
             await self._do_before_end()
         events, self._waiting = self._waiting, []
         # Only an empty list ends a stream: until the caller comes back for it, the client may not
@@ -314,7 +346,9 @@ class OpenStream:
         self._unrendered = False
         if self._first is not None:
             self._first += reader.parts
-        events = self._renderer.render(reader.parts)
+        events = reader.copied + self._renderer.render(reader.parts)
+        if self._first is None and self._state.incoming.stream:
+            reader.open_lane(self._renderer)
         if reader.ended and reader.size > LARGE:
             _ = reader.pipe.response  # joins large texts here, not on the event loop
         return events
@@ -329,6 +363,8 @@ class OpenStream:
     ) -> None:
         """As `flow`; `try_store` is called before each `write`."""
         reader, paused_turns, renderer = self._reader, self._paused_turns, self._renderer
+        record, deadlines = self._state.record, self._state.deadlines
+        now = asyncio.get_running_loop().time
         if self._state.interrupt.reason is not None or self._waiting or self._unrendered:
             return
         if paused_turns is not None and paused_turns.paused:
@@ -345,24 +381,43 @@ class OpenStream:
             return try_store is not None and not try_store(events)
 
         def take(data: bytes) -> bool:
+            lane = reader.lane
+            copied = None if lane is None else lane.copy(data)
+            if copied is not None:
+                # Nearly every event of nearly every stream: what follows, for deltas alone.
+                deadlines.last_activity = now()
+                if not copied:  # the client's dialect shows nothing of these deltas
+                    return True
+                if try_store is not None and not try_store(copied):
+                    self._waiting += copied
+                    return False
+                record.events += len(copied)
+                return write(copied)
             if not reader.take(data):
                 return False
             self._note_activity(reader)
             if _is_slow_to_render(reader):
                 self._unrendered = True
                 return False
-            events = renderer.render(reader.parts)
+            events = reader.copied + renderer.render(reader.parts)
+            reader.open_lane(renderer)
             if events and waits(events):
                 self._waiting += events
                 return False
+            if reader.ended:
+                self._state.meter.ended(self.fold)
             room = write(self._note_sent(events)) if events else True
             return room and not reader.ended and (paused_turns is None or not paused_turns.paused)
 
-        with suppress(RequestStopped):  # `next` ends the response
-            await self._state.interrupt.wait(reader.flow(take))
+        try:
+            with suppress(RequestStopped):  # `next` ends the response
+                await self._state.interrupt.wait(reader.flow(take))
+        finally:
+            reader.settle()
 
     def _note_sent(self, events: list[Event]) -> list[Event]:
         record = self._state.record
+        record.events += len(events)
         if record.first is None and events:
             record.first = time.time()
         return events
@@ -381,6 +436,7 @@ class OpenStream:
     async def read_all(self) -> None:
         while not self._reader.ended:
             await self._more()
+        self._state.meter.ended(self.fold)
         await self._do_before_end()
 
     async def _do_before_end(self) -> None:
@@ -398,7 +454,8 @@ class OpenStream:
     def _rendered_body(self) -> tuple[int, bytes]:
         incoming, reader = self._state.incoming, self._reader
         api = api_of(incoming.body.dialect)
-        response, failure = self.response, self.response.error
+        response = self.response
+        failure = response.error
         if failure is not None:
             error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
             return api.write_error(self._state.redact(error))
@@ -408,7 +465,8 @@ class OpenStream:
             if rename is not None and response.model not in (None, incoming.model):
                 body = rename(Frame(body), incoming.model)
             return 200, body
-        body = api.body(response, self.encoding, Findings())
+        # With our own id, which the context has: only a body that passes has the upstream's.
+        body = api.body(response, self._renderer.context, Findings())
         return 502 if body.startswith(_ERRORS) else 200, body
 
     @property
@@ -423,7 +481,10 @@ class OpenStream:
         # Not waiting for the upstream: then an event is being made that will have the next number.
         if not self._state.interrupt.waiting or self._waiting:
             return None
-        return self._renderer.keepalive()
+        event = self._renderer.keepalive()
+        if event is not None and self.recorder is not None:
+            self.recorder.keepalive()
+        return event
 
     # Turns that paused
 
@@ -432,6 +493,7 @@ class OpenStream:
         reader, sent = self._reader, self._sent
         paused_turns.next_turn()
         reader.abort()
+        self._state.meter.continued()
         api = api_of(sent.config.dialect)
         if api.request.continued is None:
             raise InternalError(f"{sent.config.dialect} does not pause")
@@ -446,6 +508,8 @@ class OpenStream:
             return self._rendered(reader)
         # The new pipe goes on with the guard and the fold of the old one: to the client it is one
         # response.
+        if self.recorder is not None:
+            self.recorder.turn()
         self._reader = self._read_from(incoming, reader.pipe)
         self._bytes_before += reader.size
         return []
@@ -453,6 +517,7 @@ class OpenStream:
     # The end
 
     async def fail(self, error: ErrorPart) -> list[Event]:
+        self._state.meter.ended(self.fold)
         if not self._reader.ended:
             self._reader.abort()  # only the event loop closes connections
         if self._reader.size > LARGE:

@@ -1,8 +1,7 @@
 """Renders the client's request in the dialect of a target."""
 
-import secrets
+import os
 import time
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +19,7 @@ from weft.ids import Ids
 from weft.relay.incoming import IncomingRequest, RequestFailed, api_of
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Target
+from weft.relay.trace_context import TRACEPARENT, TraceContext
 from weft.request import (
     AnyContent,
     CallContent,
@@ -32,12 +32,17 @@ from weft.upstream.base import OutgoingRequest, UpstreamConfig, endpoint
 REQUIRED_ACTION = "required_action"
 """The `include` value of clients that want to know which tool outputs a response waits for."""
 
+RUN = "weft_run"
+"""The key in the metadata of an agent's response that names its run."""
+
+RUN_HEADER = "weft-run"
+"""The same as a header: from the upstream of the agents, and to clients."""
+
 _replace = msgspec.structs.replace
 _json = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(msgspec.Struct, frozen=True):
     """The request for one target, and how to decode its response and encode it for the client."""
 
     incoming: IncomingRequest
@@ -55,6 +60,9 @@ class UpstreamRequest:
     is_changed: bool = False
     """Whether the response shows what the upstream does not know: an id, the response it continues,
     a required action."""
+
+    trace: TraceContext | None = None
+    """The span of this attempt, if the request is traced."""
 
     @property
     def config(self) -> UpstreamConfig:
@@ -78,19 +86,38 @@ class UpstreamRequest:
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
         return self.dialect is self.incoming.dialect and not changed
 
+    def of_run(self, run: str) -> "UpstreamRequest":
+        """The request to an agent that was answered by this run: the response names it."""
+        named = _replace(self.request, metadata={**(self.request.metadata or {}), RUN: run})
+        return _replace(self, request=named, encoding=_replace(self.encoding, request=named))
+
     def outgoing(self, body: bytes | None = None) -> OutgoingRequest:
         incoming, config = self.incoming, self.config
         path = endpoint(config.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
         headers = {"accept": accept, **forwarded_headers(incoming, config)}
+        if self.trace is not None:
+            headers[TRACEPARENT] = self.trace.traceparent
         body = self.translated.body if body is None else body
-        return OutgoingRequest(path, body, headers, incoming.caller)
+        # A background response may be asked for again, by another process.
+        key = incoming.response_id if incoming.background else None
+        return OutgoingRequest(
+            path,
+            body,
+            headers,
+            incoming.caller,
+            key,
+            incoming.idempotency_key,
+            client=incoming.dialect.name,
+        )
 
 
 def forwarded_headers(incoming: IncomingRequest, config: UpstreamConfig) -> dict[str, str]:
     """The headers of a client that are forwarded to an upstream: the API version if the dialect is
     the same, and the beta flags that the upstream accepts.
     """
+    if incoming.version is None and not incoming.betas:
+        return {}
     api = http_of(config.dialect)
     version = incoming.version if incoming.body.dialect == config.dialect else None
     betas = [flag for flag in incoming.betas if config.betas is None or flag in config.betas]
@@ -112,7 +139,7 @@ def translate(
     """
     config = target.upstream.config
     # The only randomness and the only clock of a response: codecs get both from their context.
-    ids, now = Ids(secrets.token_bytes(16)), int(time.time())
+    ids, now = Ids(os.urandom(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
     request = restored.request
@@ -127,18 +154,7 @@ def translate(
         rendered = api_of(config.dialect).request.render(sent, context, losses)
     except BadRequest as problem:
         raise incoming.failed(problem) from None
-    source = incoming.body.parsed.source_paths.source
-    found = [  # with the paths of the client's own body
-        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
-        for one in losses.found
-    ]
-    if without_reasoning:
-        # Reported, since it may change the answer.
-        detail = "dropped all earlier reasoning: the upstream refused its signatures"
-        found.append(Loss(source("messages"), "warned", detail))
-    if REQUIRED_ACTION in request.include and not is_retrievable(incoming):
-        detail = "dropped: outputs cannot be submitted to a response that is not stored"
-        found.append(Loss(source("include"), "warned", detail))
+    found = client_losses(incoming, request, losses, without_reasoning=without_reasoning)
     # Only here: what is lost is known when the request is rendered, for this target alone.
     _check_losses(incoming, config, found)
     repeated = _as_repeated(request, incoming)
@@ -158,6 +174,25 @@ def translate(
         Context(repeated, quirks, ids, now, response_id=response_id, created=created),
         incoming.is_stateful or quirks is not None or REQUIRED_ACTION in repeated.include,
     )
+
+
+def client_losses(
+    incoming: IncomingRequest, request: Request, losses: Losses, *, without_reasoning: bool
+) -> list[Loss]:
+    """Returns what gets lost, with the paths of the client's own body."""
+    source = incoming.body.parsed.source_paths.source
+    found = [
+        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
+        for one in losses.found
+    ]
+    if without_reasoning:
+        # Reported, since it may change the answer.
+        detail = "dropped all earlier reasoning: the upstream refused its signatures"
+        found.append(Loss(source("messages"), "warned", detail))
+    if REQUIRED_ACTION in request.include and not is_retrievable(incoming):
+        detail = "dropped: outputs cannot be submitted to a response that is not stored"
+        found.append(Loss(source("include"), "warned", detail))
+    return found
 
 
 def _as_repeated(request: Request, incoming: IncomingRequest) -> Request:
@@ -197,6 +232,8 @@ def _unsigned(content: AnyContent) -> AnyContent:
 
 def _check_losses(incoming: IncomingRequest, config: UpstreamConfig, losses: list[Loss]) -> None:
     """Raises RequestFailed for a loss that is refused."""
+    if not losses:
+        return
     worst = [loss for loss in losses if loss.outcome == "refused"]
     if incoming.reject_lossy:
         worst += [loss for loss in losses if loss.outcome == "warned"]
