@@ -7,7 +7,7 @@ something live to wait for, or that the run waits or has ended.
 
 1. A turn begins when every call of the turn before has its result.
 2. What was intended and has no receipt is repeated only if its tool allows that. Otherwise it is
-   looked up, or parked: nothing happens twice because somebody was not sure.
+   looked up, or parked: nothing happens twice because its outcome was unknown.
 3. Every action uses up something that is limited, so every run ends or waits for somebody,
    whatever the model does.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from weft.agent.events import FailureCode, RunWaiting
 from weft.agent.lifecycle import ASKED, AWAITED, INTENDED, PARKED, PROPOSED
-from weft.agent.state import Call, RunState, RunTurn, TurnState
+from weft.agent.state import Call, RunState, TurnState
 from weft.parts import FinishReason
 
 
@@ -87,7 +87,7 @@ class SettleCall:
 
 @dataclass(frozen=True, slots=True)
 class WaitOutside:
-    """Let go of the run until something comes from outside, or until `due`."""
+    """Give the run back until something comes from outside, or until `due`."""
 
     waiting: RunWaiting
     due: float | None
@@ -135,7 +135,7 @@ def decide(state: RunState, now: float, live: Collection[str] = ()) -> list[Acti
     if turn is not None and turn.state is TurnState.OPEN:
         return [] if TURN in live else [InterruptTurn(turn.number, turn.attempt)]
     limits = state.definition.limits
-    if state.active_until(now) > limits.active and not live:
+    if state.used(now).active > limits.active and not live:
         detail = f"the run has been active for more than {limits.active:g} seconds"
         # What is parked or intended stays as it is: it is unknown whether it has happened, and the
         # log must not claim to know.
@@ -143,7 +143,7 @@ def decide(state: RunState, now: float, live: Collection[str] = ()) -> list[Acti
         return [*(RefuseCall(call.id) for call in closable), FailRun("limit", detail, "active")]
     if state.open_calls:
         return _next_of_calls(state, now, live)
-    return [_next_turn(state)]
+    return [_next_turn(state, now)]
 
 
 def due(state: RunState) -> float | None:
@@ -156,13 +156,18 @@ def due(state: RunState) -> float | None:
     return min(times, default=None)
 
 
-def _next_turn(state: RunState) -> Action:
-    """All calls have their results: the next question to the model, or the end."""
-    limits, turn = state.definition.limits, state.turn
+def _next_turn(state: RunState, now: float) -> Action:
+    """All calls have their results: the next request to the model, or the end."""
+    limits, turn, used = state.definition.limits, state.turn, state.used(now)
     if turn is None:
         return StartTurn(1, 1, limits.turns == 1)
     if turn.state is TurnState.INTERRUPTED:
-        return _next_attempt(state, turn)
+        if state.definition.on_interrupt == "fail":
+            return FailRun("interrupted", f"turn {turn.number} was interrupted: {turn.why}")
+        if turn.attempt >= limits.attempts:
+            tries = f"turn {turn.number} failed {turn.attempt} times"
+            return FailRun("model", f"{tries}, the last time: {turn.why}")
+        return StartTurn(turn.number, turn.attempt + 1, used.turns >= limits.turns)
     if state.streak >= limits.loop:
         return FailRun("loop", f"the model made the same call {state.streak} times in a row")
     if state.idle_turns >= limits.idle_turns:
@@ -171,26 +176,21 @@ def _next_turn(state: RunState) -> Action:
     is_idle = not turn.has_text and not turn.answerable and bool(turn.calls)
     if not turn.answerable and not is_idle and not state.has_unread:
         return FinishRun(turn.number, turn.reason or "other")
-    if turn.number >= limits.turns:
-        return FailRun("limit", f"the run has had {turn.number} turns", "turns")
-    if limits.tokens is not None and state.tokens >= limits.tokens:
-        return FailRun("limit", f"the run has used {state.tokens} tokens", "tokens")
-    return StartTurn(turn.number + 1, 1, turn.number + 1 == limits.turns)
-
-
-def _next_attempt(state: RunState, turn: RunTurn) -> Action:
-    limits = state.definition.limits
-    if state.definition.on_interrupt == "fail":
-        return FailRun("interrupted", f"turn {turn.number} was interrupted: {turn.why}")
-    if turn.attempt >= limits.attempts:
-        tries = f"turn {turn.number} failed {turn.attempt} times"
-        return FailRun("model", f"{tries}, the last time: {turn.why}")
-    return StartTurn(turn.number, turn.attempt + 1, turn.number == limits.turns)
+    if used.turns >= limits.turns:
+        return FailRun("limit", f"the run has had {used.turns} turns", "turns")
+    if limits.tokens is not None and (used.tokens or 0) >= limits.tokens:
+        return FailRun("limit", f"the run has used {used.tokens} tokens", "tokens")
+    if limits.cost is not None and used.unpriced:
+        detail = f"the price of {used.unpriced} of the turns is not known, and the cost is limited"
+        return FailRun("limit", detail, "cost")
+    if limits.cost is not None and (used.cost or 0) >= limits.cost:
+        return FailRun("limit", f"the run has cost {used.cost:g} US dollars", "cost")
+    return StartTurn(turn.number + 1, 1, used.turns + 1 >= limits.turns)
 
 
 def _next_of_calls(state: RunState, now: float, live: Collection[str]) -> list[Action]:
     actions: list[Action] = []
-    running = [call for call in state.open_calls if call.id in live]
+    running = [call for call in state.open_calls if call.id in live or call.is_child]
     for call in state.open_calls:
         if call.id in live:
             continue
@@ -200,6 +200,8 @@ def _next_of_calls(state: RunState, now: float, live: Collection[str]) -> list[A
             case _ if call.state is ASKED:
                 expired = call.approval is not None and call.approval.expires <= now
                 action = ExpireApproval(call.id) if expired else None
+            case _ if call.is_child:
+                action = None  # its own run writes the receipt, even if a process has died here
             case _ if call.state is INTENDED:
                 action = _left_behind(state, call)
             case _ if call.state is PARKED and state.definition.on_ambiguous == "tell-model":
@@ -210,7 +212,7 @@ def _next_of_calls(state: RunState, now: float, live: Collection[str]) -> list[A
             running.append(call)
         if action is not None:
             actions.append(action)
-    if not actions and not running:
+    if not actions and all(call.is_child for call in running):
         waiting = state.waits_for
         if waiting != state.waiting:
             actions.append(WaitOutside(waiting, due(state)))

@@ -5,10 +5,11 @@ are in the store, and they alone decide who works on it: a hint may come late, t
 processes at once, and nothing happens twice. A hint that is lost costs time, until the next look
 for all runs that are due.
 
-1. Whoever makes a run due writes the hint in the same transaction (`wake`). The key of a hint is
-   its cause, never the run: one that comes while the run is being worked on must not be dropped.
-2. Whoever follows a hint claims the run first. If somebody else holds it, the hint is kept until
-   that lease expires, because its holder may die.
+1. The process that makes a run due writes the hint in the same transaction (`wake`). The key of a
+   hint is its cause, never the run: one that comes while the run is being worked on must not be
+   dropped.
+2. A process that follows a hint claims the run first. If somebody else holds it, the hint is kept
+   until that lease expires, because its holder may die.
 3. A run is released only at the event that its driver has read last, so an event behind it is never
    left alone, whatever becomes of its hint.
 4. Who has lost the lease keeps the hint, too: by now it may be the one that the new holder follows.
@@ -28,11 +29,15 @@ from weft.store.queries import MAX_ROWS, Queries
 RUNS = "run"
 """The queue of runs; their ids are what it holds."""
 
+RESPONSES = "response"
+"""The queue of background responses, likewise. What is said here of runs holds for them: the server
+in the row of a response is its lease, and the id of that server its epoch (`store/jobs.py`)."""
+
 POLL = 0.25
 """Seconds between two looks for runs that are due, where nothing but the store tells of them."""
 
-SWEPT = 1000
-"""Runs that one such look finds: more than a few may belong to agents that are not here."""
+SWEEP_LIMIT = 1000
+"""Runs that one such look finds."""
 
 QUEUE = "weft.agent.pgqueuer_dispatch"
 """Imported only where it is used: PgQueuer takes a good part of a second."""
@@ -40,6 +45,9 @@ QUEUE = "weft.agent.pgqueuer_dispatch"
 Advance: TypeAlias = Callable[[str], Awaitable[float | None]]
 """Works on what has this id, until it ends or waits. Returns the seconds after which somebody must
 ask again; None: nobody need. Does not raise."""
+
+DueRuns: TypeAlias = Callable[[int], Awaitable[list[str]]]
+"""The runs that a process must look at, up to a number of them. Raises StoreError."""
 
 DispatcherKind: TypeAlias = Literal["auto", "local", "pgqueuer"]
 
@@ -62,9 +70,12 @@ class Dispatcher(Protocol):
         `id` after so many seconds. They do not fail that transaction."""
         ...
 
-    async def serve(self, work: Mapping[str, Advance], stop: asyncio.Event) -> None:
+    async def serve(
+        self, work: Mapping[str, Advance], stop: asyncio.Event, due_runs: DueRuns | None = None
+    ) -> None:
         """Works on what is due, by the functions of the queues, until `stop` is set, and then until
-        everything has returned that was begun. Survives a database that is gone for a while."""
+        everything has returned that was begun. `due_runs` finds the runs to look for; by default
+        all that are due. Survives a database that is gone for a while."""
         ...
 
     async def close(self) -> None:
@@ -87,24 +98,27 @@ class LocalDispatcher:
         """Nothing: the row of the run says that it is due, and that is where others look."""
         yield from ()
 
-    async def serve(self, work: Mapping[str, Advance], stop: asyncio.Event) -> None:
-        running: dict[str, asyncio.Future[float | None]] = {}
+    async def serve(
+        self, work: Mapping[str, Advance], stop: asyncio.Event, due_runs: DueRuns | None = None
+    ) -> None:
+        running: dict[tuple[str, str], asyncio.Future[float | None]] = {}
         while not stop.is_set():
+            found: list[tuple[str, str]] = []
             try:
-                due = await self._due()
+                for queue in work:
+                    found += [(queue, id) for id in await self._due(queue, due_runs)]
             except StoreError as error:
-                log.warning("cannot look for runs: %s", error)
-                due = []
-            running = {id: task for id, task in running.items() if not task.done()}
-            for id in due:
-                if id not in running:
-                    running[id] = asyncio.ensure_future(work[RUNS](id))
+                log.warning("cannot find due work: %s", error)
+            running = {one: task for one, task in running.items() if not task.done()}
+            for queue, id in found:
+                if (queue, id) not in running:
+                    running[queue, id] = asyncio.ensure_future(work[queue](id))
             await wait_for(stop, self._interval)
         if running:
             await asyncio.wait(running.values())
 
-    async def _due(self) -> list[str]:
-        return await self._store.due_runs(SWEPT)
+    async def _due(self, queue: str, due_runs: DueRuns | None) -> list[str]:
+        return await due(self._store, queue, SWEEP_LIMIT, due_runs)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -130,11 +144,19 @@ class OwnRunsDispatcher(LocalDispatcher):
         self.adopt(id)
         return self._hints.wake(queue, id, cause, after)
 
-    async def _due(self) -> list[str]:
-        return [id for id in await self._store.due_runs(MAX_ROWS) if id in self._own]
+    async def _due(self, queue: str, due_runs: DueRuns | None) -> list[str]:
+        found = await due(self._store, queue, MAX_ROWS, due_runs)
+        return [id for id in found if id in self._own]
 
     async def close(self) -> None:
         await self._hints.close()
+
+
+async def due(store: Store, queue: str, limit: int, due_runs: DueRuns | None = None) -> list[str]:
+    """What somebody must look at, by the store alone. Raises StoreError."""
+    if queue == RUNS:
+        return await (due_runs or store.due_runs)(limit)
+    return await store.due_jobs(limit)
 
 
 async def wait_for(stop: asyncio.Event, seconds: float) -> None:

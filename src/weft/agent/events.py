@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from weft.agent.definition import AgentDefinition
+from weft.agent.definition import AgentDefinition, Budget
+from weft.agent.tool_spec import ToolSpec
 from weft.parts import FinishReason, Usage
 from weft.request import FileContent, ImageContent, TextContent
 
@@ -58,10 +59,20 @@ class RunCreated(LoggedEvent, frozen=True, tag="run.created"):
 
     metadata: dict[str, str] = {}
     request: str = ""
-    """The digest of the request that started it, for whoever uses its idempotency key again."""
+    """The digest of the request that started it, to compare when its idempotency key is used
+    again."""
+
+    conversation: str | None = None
+    """The conversation that it continues, and is added to at its end."""
+
+    before: int = 0
+    """How many items of the input come from there."""
 
     forked: str | None = None
     """`run/seq`: the run whose first events this one continues, and how many of them."""
+
+    traceparent: str = ""
+    """The span that started it (W3C Trace Context), if that was traced."""
 
 
 class TurnStarted(LoggedEvent, frozen=True, tag="turn.started"):
@@ -87,7 +98,7 @@ class JudgedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     wire_id: str | None = None
     refusal: Refusal | None = None
     text: str = ""
-    """What the model is told, if the call is refused or dropped."""
+    """The result for the model, if the call is refused or dropped."""
 
 
 class TurnFinished(LoggedEvent, frozen=True, tag="turn.finished"):
@@ -99,6 +110,9 @@ class TurnFinished(LoggedEvent, frozen=True, tag="turn.finished"):
     has_text: bool = False
     calls: tuple[JudgedCall, ...] = ()
     usage: Usage | None = None
+    cost: float | None = None
+    """US dollars, by the prices at that time, with those of targets that failed before. None: the
+    price is not known."""
 
 
 class TurnInterrupted(LoggedEvent, frozen=True, tag="turn.interrupted"):
@@ -107,6 +121,8 @@ class TurnInterrupted(LoggedEvent, frozen=True, tag="turn.interrupted"):
     turn: int
     attempt: int
     why: str
+    cost: float | None = None
+    """US dollars, as far as they are known: what a process that died had used is not."""
 
 
 class CallRefused(LoggedEvent, frozen=True, tag="call.refused"):
@@ -120,6 +136,9 @@ class ApprovalRequested(LoggedEvent, frozen=True, tag="approval.requested"):
     call: str
     digest: str
     expires: float
+    definition: ToolSpec | None = None
+    """The definition of the tool, if it is not the one that the run was started with: this is what
+    somebody has to agree to. The call was not executed."""
 
 
 class ApprovalDecided(LoggedEvent, frozen=True, tag="approval.decided"):
@@ -140,15 +159,23 @@ class CallIntended(LoggedEvent, frozen=True, tag="call.intended"):
     attempt: int
     key: str
     executor: str = ""
+    child: str = ""
+    """The run of the agent that is called; it was created in the same transaction."""
+
+    drawn: Budget | None = None
+    """What that run may use. As long as it is under way, nobody else may."""
 
 
 class CallFinished(LoggedEvent, frozen=True, tag="call.finished"):
-    """The receipt: written after the effect."""
+    """The receipt: written after the effect. That of an agent is written by the run of the agent,
+    in the transaction that ends it."""
 
     call: str
     result: Contents = ()
     is_error: bool = False
     duration: float = 0.0
+    used: Budget | None = None
+    """What the run of the agent has used."""
 
 
 class CallParked(LoggedEvent, frozen=True, tag="call.parked"):
@@ -199,6 +226,13 @@ class RunWaiting(LoggedEvent, frozen=True, tag="run.waiting"):
     approvals: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     parked: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    """Calls of agents, whose runs are under way."""
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Whether a person or the client must act on this run, and not only on its children."""
+        return bool(self.approvals or self.outputs or self.parked)
 
 
 class RunFinished(LoggedEvent, frozen=True, tag="run.finished"):
@@ -208,7 +242,23 @@ class RunFinished(LoggedEvent, frozen=True, tag="run.finished"):
     reason: FinishReason
 
 
-FailureCode = Literal["loop", "no-progress", "limit", "model", "interrupted"]
+class RunResumed(LoggedEvent, frozen=True, tag="run.resumed"):
+    """Somebody works on the run again, after nobody did for `idle` seconds although there was
+    something to do: the servers were down, or busy. That time is not the run's."""
+
+    idle: float
+
+
+class RunErrored(LoggedEvent, frozen=True, tag="run.errored"):
+    """A bug has stopped the work on the run. It is taken up again, a few times."""
+
+    error: str
+    """The name of the exception."""
+
+
+FailureCode = Literal[
+    "loop", "no-progress", "limit", "model", "interrupted", "internal", "unavailable"
+]
 
 
 class RunFailed(LoggedEvent, frozen=True, tag="run.failed"):
@@ -238,6 +288,8 @@ AnyRunEvent = (
     | MessageAdded
     | LimitReached
     | RunWaiting
+    | RunResumed
+    | RunErrored
     | RunFinished
     | RunFailed
     | RunCancelled

@@ -8,7 +8,8 @@ restart does not judge again. The order of the checks:
 2. The call has a name, and is not invalid.
 3. The tool is in the run's snapshot.
 4. The arguments fit the tool's schema.
-5. The limits of the run have room.
+5. The limits of the run have room. In the last turn they have none: its model was asked without
+   tools, and no turn could read a result.
 6. It is not the same call once more, and once more.
 7. A person need not be asked.
 
@@ -22,11 +23,15 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from weft.agent.events import JudgedCall, Refusal, Verdict
+from weft.agent.results import MAX_REASON
 from weft.agent.state import RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.agent.tools import BadArguments
 from weft.assembler import Response
 from weft.parts import ToolCall
+
+MAX_ID = 256
+"""Characters of the id of a call."""
 
 MAX_CALLS = 1024
 """Calls of one turn that are kept at all: a response of 64 MB could hold a million."""
@@ -50,9 +55,9 @@ class _Gate:
         self._response = response
         self._needs_approval = needs_approval
         self._ids = {*state.calls}
-        self._dispatched = sum(
-            call.judged.verdict not in ("refused", "dropped") for call in state.calls.values()
-        )
+        used = state.used(0.0)
+        self._dispatched = used.calls
+        self._is_last = used.turns >= state.definition.limits.turns
         self._streak, self._last = state.streak, state.last_call
 
     def judged(self) -> Iterator[JudgedCall]:
@@ -92,14 +97,17 @@ class _Gate:
             return "refused", "stream-failed", "Not run: the response was cut off."
         if tool is None:
             known = ", ".join(tool.name for tool in self._definition.tools) or "none"
-            return "refused", "unknown-tool", f"There is no tool {call.name!r}; there are: {known}"
+            text = f"There is no tool {call.name[:200]!r}; there are: {known}"
+            return "refused", "unknown-tool", text
         try:
             if call.invalid is not None:
                 raise BadArguments("the arguments are not valid JSON")
             # The client checks the arguments of its own tools.
             asks = tool.kind != "client" and self._needs_approval(tool, call.params)
         except BadArguments as error:
-            return "refused", "bad-arguments", f"Not run: {error}"
+            return "refused", "bad-arguments", f"Not run: {error}"[:MAX_REASON]
+        if self._is_last:
+            return "refused", "limit", f"Not run: this is the last of {limits.turns} turns."
         if self._dispatched >= limits.calls:
             return "refused", "limit", f"Not run: one run may make {limits.calls} calls."
         if self._streak >= limits.same_call:
@@ -111,7 +119,9 @@ class _Gate:
 
     def _unique(self, id: str) -> str:
         """The id, or one made of it if an earlier turn has used it: keys are made of these ids, and
-        a key must stand for one call."""
+        a key must stand for one call. Every event of the call has it, so it must not be long."""
+        if len(id) > MAX_ID:
+            id = f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"
         unique, number = id, 2
         while unique in self._ids:
             unique, number = f"{id}_{number}", number + 1

@@ -59,6 +59,7 @@ CALL: dict[RunCallState, dict[CallTransition, RunCallState]] = {
         CallTransition.INTEND: INTENDED,  # again, under the same key, if the tool allows it
         CallTransition.FINISH: CLOSED,
         CallTransition.PARK: PARKED,
+        CallTransition.ASK: ASKED,  # it was not sent: the definition of the tool has changed
     },
     PARKED: {
         CallTransition.SETTLE: CLOSED,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
+from weft.agent.mcp_addresses import Resolver, system_resolver
 from weft.agent.mcp_config import (
     ConnectionLoss,
     McpServerConfig,
@@ -57,8 +58,10 @@ _OBJECT = msgspec.json.Decoder(dict[str, object])
 class McpClient:
     """The connection to one MCP server, kept up while the context is open."""
 
-    def __init__(self, config: McpServerConfig) -> None:
+    def __init__(self, config: McpServerConfig, resolve: Resolver = system_resolver) -> None:
+        """`resolve` finds the addresses of the host of a URL."""
         self.config = config
+        self._resolve = resolve
         self._connected: asyncio.Future[McpConnection] | None = None
         """Pending while there is no connection; None or cancelled when none is tried."""
         self._supervisor: asyncio.Task[None] | None = None
@@ -176,7 +179,7 @@ class McpClient:
             begun = loop.time()
             loss = ConnectionLoss(self._disconnected)
             try:
-                async with connect(self.config, loss) as connection:
+                async with connect(self.config, loss, self._resolve) as connection:
                     logger.info("MCP server %s: connected", self.config.name)
                     # A server may be gone as soon as it has said hello.
                     if loss.why is None and self._connected is not None:
@@ -223,6 +226,10 @@ class McpTool:
     def needs_approval(self, arguments: Arguments) -> bool:
         """Whether somebody must approve the call."""
         return self.spec.approval != "never"
+
+    def pinned(self, spec: ToolSpec) -> "McpTool":
+        """The tool that is called only if the server defines it so."""
+        return McpTool(self._server, spec)
 
     async def call(self, arguments: Arguments, context: ToolContext) -> AnyOutcome:
         """Sends the call, unless the tool has changed. Raises only CancelledError; the server is

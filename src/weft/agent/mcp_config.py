@@ -32,6 +32,10 @@ class McpServerConfig:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with each HTTP request."""
 
+    allow_private: bool = False
+    """Whether the host of the URL may have an address that is not public. Those that the URL itself
+    names, and localhost, always may."""
+
     allow: tuple[str, ...] | None = None
     """The tools that may be used, by the server's names; None: all of them."""
 

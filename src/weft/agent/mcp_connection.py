@@ -15,6 +15,7 @@ import msgspec
 from mcp import Client, MCPError
 from pydantic import TypeAdapter, ValidationError
 
+from weft.agent.mcp_addresses import Resolver
 from weft.agent.mcp_config import ConnectionLoss, McpServerConfig, NotSent, RemoteTool
 from weft.agent.mcp_http import NOT_SENT, http_transport
 from weft.agent.mcp_stdio import stdio_transport
@@ -45,12 +46,16 @@ SESSION_ENDED = (types.INVALID_REQUEST, "Session terminated")
 
 
 @asynccontextmanager
-async def connect(config: McpServerConfig, loss: ConnectionLoss) -> AsyncIterator["McpConnection"]:
+async def connect(
+    config: McpServerConfig, loss: ConnectionLoss, resolve: Resolver
+) -> AsyncIterator["McpConnection"]:
     """Connects within the settings' time; the connection lasts as long as the context. A failure
     of the transport ends the context with its exception."""
-    transport = stdio_transport if config.command else http_transport
+    transport = (
+        stdio_transport(config, loss) if config.command else http_transport(config, loss, resolve)
+    )
     client = Client(
-        transport(config, loss),
+        transport,
         cache=None,  # a listing is for finding out what has changed
         client_info=types.Implementation(name="weft", version=""),
     )
@@ -96,7 +101,7 @@ class McpConnection:
     async def call(
         self, name: str, arguments: dict[str, object], key: str, report: Report
     ) -> Finished | Ambiguous | NotSent:
-        """Calls a tool. Raises only CancelledError; the server is told then.
+        """Calls a tool. Raises only CancelledError, after it has notified the server.
 
         Not by the package's `call_tool`: that checks the result against the output schema and
         raises if it does not fit, when the effect has happened and the result would help.
@@ -127,7 +132,12 @@ class McpConnection:
         # say, and call the tool again.
         if isinstance(result, types.InputRequiredResult):
             return failed("the tool asks for input from a person, which is not supported")
-        return Finished(_contents(result), result.is_error)
+        contents = tuple(_content(block) for block in result.content)
+        # "For backwards compatibility, a tool that returns structured content SHOULD also return
+        # the serialized JSON in a TextContent block" (MCP 2025-06-18, Tools). Most do.
+        if not contents and result.structured_content is not None:
+            contents = (TextContent(msgspec.json.encode(result.structured_content).decode()),)
+        return Finished(contents, result.is_error)
 
     def _failure(self, error: MCPError) -> Finished | Ambiguous | NotSent:
         if self._is_session_ended(error) or error.code == NOT_SENT:
@@ -164,15 +174,6 @@ def _first_problem(error: ValidationError) -> str:
     """pydantic's own text quotes the whole input."""
     problem = error.errors(include_input=False, include_url=False)[0]
     return f"{problem['msg']} at {'.'.join(map(str, problem['loc']))}"
-
-
-def _contents(result: types.CallToolResult) -> tuple[ToolContent, ...]:
-    contents = tuple(_content(block) for block in result.content)
-    # "For backwards compatibility, a tool that returns structured content SHOULD also return the
-    # serialized JSON in a TextContent block" (MCP 2025-06-18, Tools). Most do.
-    if not contents and result.structured_content is not None:
-        return (TextContent(msgspec.json.encode(result.structured_content).decode()),)
-    return contents
 
 
 def _content(block: types.ContentBlock) -> ToolContent:

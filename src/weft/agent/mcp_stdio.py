@@ -36,7 +36,8 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 
 @asynccontextmanager
 async def stdio_transport(config: McpServerConfig, loss: ConnectionLoss) -> AsyncIterator[Streams]:
-    """Runs the server while the context is open. `loss` is told why no further message will come.
+    """Runs the server while the context is open. `loss` gets the reason when no further message
+    will come.
 
     Raises OSError if the command cannot be started.
     """
@@ -95,7 +96,7 @@ async def _receive(
     except anyio.BrokenResourceError:
         loss.report("the connection was closed")
     finally:
-        # Whoever waits for an answer is told now.
+        # Those who wait for an answer get the error now.
         to_client.close()
 
 

@@ -37,7 +37,7 @@ from pgqueuer.core.tm import TaskManager
 from pgqueuer.ports.driver import Driver, NotifyCallback
 from pgqueuer.types import Channel
 
-from weft.agent.dispatch import RUNS, Advance, wait_for
+from weft.agent.dispatch import Advance, DueRuns, due, wait_for
 from weft.scrub import Secret
 from weft.store.base import Store, StoreError
 from weft.store.postgres import FAULTS, SESSION_LOCK, store_error
@@ -46,7 +46,7 @@ from weft.store.queries import Queries, StatementFailed, Verbatim
 SWEEP = 60.0
 """Seconds between two looks for all runs that are due: their hints were lost."""
 
-SWEPT = 10_000
+SWEEP_LIMIT = 10_000
 """Runs that one look finds, at most."""
 
 LOOKS_PER_LEASE = 5
@@ -226,16 +226,18 @@ class PgQueuerDispatcher:
         try:
             yield self._insert, (queue, id.encode(), after, f"{id}:{cause}")
         except StatementFailed as failed:
-            # A hint must not fail what it tells of. If the connection is gone, this fails, too.
+            # A hint must not fail its transaction. If the connection is gone, this fails, too.
             yield "ROLLBACK TO SAVEPOINT wake", ()
-            log.warning("run %s: not queued, the next look finds it: %s", id, failed.error)
+            log.warning("%s %s: not queued; left to the next sweep: %s", queue, id, failed.error)
         yield "RELEASE SAVEPOINT wake", ()
 
-    async def serve(self, work: Mapping[str, Advance], stop: asyncio.Event) -> None:
+    async def serve(
+        self, work: Mapping[str, Advance], stop: asyncio.Event, due_runs: DueRuns | None = None
+    ) -> None:
         assert self._pool is not None, "the dispatcher is not open"
         driver = ListeningDriver(self._pool, self._url, stop)
         queries = _queries(driver, self._settings)
-        sweeping = asyncio.create_task(self._sweep(queries, stop))
+        sweeping = asyncio.create_task(self._sweep(queries, list(work), stop, due_runs))
         while not stop.is_set():
             try:
                 await self._work(queries, work, stop)
@@ -266,7 +268,8 @@ class PgQueuerDispatcher:
             await manager.run(
                 dequeue_timeout=lease / LOOKS_PER_LEASE,
                 batch_size=batch,
-                max_concurrent_tasks=max(self._concurrency, 2 * batch),
+                # The handlers keep the limit: one full queue must not block the other.
+                max_concurrent_tasks=max(self._concurrency * len(work), 2 * batch),
                 heartbeat_timeout=lease,
                 log_aggregation_interval=timedelta(0),
             )
@@ -288,26 +291,33 @@ class PgQueuerDispatcher:
 
         return handle
 
-    async def _sweep(self, queries: JobQueries, stop: asyncio.Event) -> None:
+    async def _sweep(
+        self,
+        queries: JobQueries,
+        queues: Sequence[str],
+        stop: asyncio.Event,
+        due_runs: DueRuns | None,
+    ) -> None:
         """Queues what is due and may have no row: it was lost, or its process could not write it.
         One that has a row gets a second one, and never a third."""
         names = self._settings.qualified
         prune = f"DELETE FROM {names.queue_table_log} WHERE created < now() - $1::text::interval"
         while not stop.is_set():
             try:
-                # In order: two processes that insert the same keys wait for each other one way.
-                due = sorted(await self._store.due_runs(SWEPT))
-                if due:
-                    await queries.enqueue(
-                        [RUNS] * len(due),
-                        [id.encode() for id in due],
-                        [0] * len(due),
-                        dedupe_key=[f"{id}:sweep" for id in due],
-                        on_conflict="skip",
-                    )
+                for queue in queues:
+                    # In order: two processes that insert the same keys wait for each other one way.
+                    found = sorted(await due(self._store, queue, SWEEP_LIMIT, due_runs))
+                    if found:
+                        await queries.enqueue(
+                            [queue] * len(found),
+                            [id.encode() for id in found],
+                            [0] * len(found),
+                            dedupe_key=[f"{id}:sweep" for id in found],
+                            on_conflict="skip",
+                        )
                 await queries.driver.execute(prune, LOG_KEPT)
             except StoreError as error:
-                log.warning("cannot look for runs: %s", error)
+                log.warning("cannot find due runs: %s", error)
             except FAULTS as fault:
                 log.warning("cannot queue runs: %s", store_error(fault))
             except Exception:  # the last thing that finds a run must not end

@@ -1,7 +1,7 @@
 """The state of a run: the fold of its log.
 
-Pure: no clock, no database, no randomness. Whoever has the events has the state, in any process and
-in any later version of Weft; nothing that a program was doing has to be run again to get it.
+Pure: no clock, no database, no randomness. The events alone give the state, in any process and in
+any later version of Weft; nothing has to be run again to get it.
 
 `apply` checks each event against the state: it raises IllegalEvent, and changes nothing, for what
 cannot follow. A client that decides twice, or submits an output that nobody waits for, meets the
@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from weft.agent.definition import AgentDefinition
+from weft.agent.definition import AgentDefinition, Budget, add_dollars
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -35,8 +35,10 @@ from weft.agent.events import (
     RunCancelled,
     RunCreated,
     RunEnd,
+    RunErrored,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunWaiting,
     TurnFinished,
     TurnInterrupted,
@@ -48,6 +50,7 @@ from weft.agent.lifecycle import (
     AWAITED,
     CALL,
     CLOSED,
+    INTENDED,
     PARKED,
     PROPOSED,
     CallTransition,
@@ -59,6 +62,7 @@ from weft.parts import FinishReason
 
 ABANDONED = "This call was abandoned by an operator: its outcome is unknown."
 DENIED = "A person has denied this call."
+ZERO_BUDGET = Budget()
 
 
 class IllegalEvent(ClientError):
@@ -73,7 +77,7 @@ class TurnState(Enum):
 
 @dataclass(slots=True)
 class RunTurn:
-    """One question to the model: its last attempt."""
+    """One request to the model: its last attempt."""
 
     number: int
     attempt: int
@@ -82,10 +86,11 @@ class RunTurn:
     reason: FinishReason | None = None
     has_text: bool = False
     calls: list["Call"] = field(default_factory=list)
-    """In the order of announcement; the next question lists their results in this order, so that it
+    """In the order of announcement; the next request lists their results in this order, so that it
     does not depend on which of them ended first."""
     why: str = ""
     """Why it was interrupted."""
+    started_at: float = 0.0
 
     @property
     def answerable(self) -> list["Call"]:
@@ -105,6 +110,12 @@ class Call:
     approval: ApprovalRequested | None = None
     decision: ApprovalDecided | None = None
     intended_at: float = 0.0
+    child: str = ""
+    """The run of the agent that is called."""
+
+    drawn: Budget = ZERO_BUDGET
+    """What that run may use."""
+
     why: str = ""
     """Why it is parked."""
 
@@ -124,6 +135,11 @@ class Call:
     def approved(self) -> bool:
         return self.decision is not None and self.decision.approved
 
+    @property
+    def is_child(self) -> bool:
+        """Whether the run of an agent is under way, which writes the receipt when it ends."""
+        return self.state is INTENDED and bool(self.child)
+
 
 @dataclass(slots=True)
 class RunState:
@@ -135,6 +151,12 @@ class RunState:
     input: tuple[Raw, ...] = ()
     owner: str = ""
     parent: str | None = None
+    traceparent: str = ""
+    created_at: float = 0.0
+    conversation: str | None = None
+    before: int = 0
+    """How many items of the input come from the conversation."""
+
     turns: list[RunTurn] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     messages: list[tuple[int, Raw]] = field(default_factory=list)
@@ -147,6 +169,9 @@ class RunState:
     granted: set[str | None] = field(default_factory=set)
     """The tools that were approved for the whole run; None stands for all of them."""
 
+    definitions: dict[str, ToolSpec] = field(default_factory=dict)
+    """Definitions of tools that have changed and were approved for the whole run, by name."""
+
     waiting: RunWaiting | None = None
     end: RunEnd | None = None
     # Counted for the limits
@@ -155,8 +180,17 @@ class RunState:
     idle_turns: int = 0
     """Finished turns in a row without text and without a call that gets a result."""
     tokens: int = 0
+    cost: float = 0.0
+    """US dollars, by the prices at the end of each turn."""
+    unpriced: int = 0
+    """Finished turns whose price was not known."""
     active: float = 0.0
-    """Seconds between events in which the run did not wait for somebody outside."""
+    """Seconds between events in which the run did not wait, neither for somebody outside nor for a
+    server."""
+    by_children: Budget = ZERO_BUDGET
+    """What the runs of agents have used that were called and have ended."""
+    errors: int = 0
+    """Internal errors of the processes that worked on the run."""
     last_call: tuple[str, str] | None = None
     """Its name, and the digest of its arguments."""
     _last_at: float = 0.0
@@ -187,15 +221,54 @@ class RunState:
             phase: tuple(call.id for call in self.open_calls if call.state is phase)
             for phase in (ASKED, AWAITED, PARKED)
         }
-        return RunWaiting(approvals=ids[ASKED], outputs=ids[AWAITED], parked=ids[PARKED])
+        children = tuple(call.id for call in self.open_calls if call.is_child)
+        return RunWaiting(ids[ASKED], ids[AWAITED], ids[PARKED], children)
 
     @property
     def has_unread(self) -> bool:
         """Whether there is a message that no turn has begun with."""
         return self.read < len(self.messages)
 
-    def active_until(self, now: float) -> float:
-        """The seconds of work so far."""
+    def used(self, now: float) -> Budget:
+        """What the run has used so far, with its children that have ended. A call counts when it is
+        judged, unless it is refused."""
+        calls = sum(
+            call.judged.verdict not in ("refused", "dropped") for call in self.calls.values()
+        )
+        active = self._active_until(now)
+        own = Budget(len(self.turns), calls, active, self.tokens, self.cost, self.unpriced)
+        return own + self.by_children
+
+    def share(self, now: float) -> Budget | None:
+        """What the next agent that is called may use: an equal part, for each call of an agent that
+        waits for its dispatch, of what this run has left. One turn is left to this run, to read the
+        results. None: there is not enough for a run."""
+        limits, used = self.definition.limits, self.used(now)
+        for call in self.open_calls:
+            if call.is_child:
+                used += call.drawn
+        waiting = sum(
+            call.tool is not None and call.tool.kind == "agent" and call.attempts == 0
+            for call in self.open_calls
+        )
+        parts = max(1, waiting)
+        turns = (limits.turns - 1 - used.turns) // parts
+        calls = max(0, limits.calls - used.calls) // parts
+        active = (limits.active - used.active) / parts
+        tokens = None
+        if limits.tokens is not None:
+            tokens = (limits.tokens - (used.tokens or 0)) // parts
+        cost = None
+        if limits.cost is not None:
+            cost = (limits.cost - (used.cost or 0)) / parts
+        if turns < 1 or active <= 0 or (tokens is not None and tokens < 1):
+            return None
+        if cost is not None and (cost <= 0 or used.unpriced):
+            return None
+        return Budget(turns, calls, active, tokens, cost)
+
+    def _active_until(self, now: float) -> float:
+        """The seconds of its own work so far."""
         if self.seq == 0 or self.waiting is not None or self.end is not None:
             return self.active
         return self.active + max(0.0, now - self._last_at)
@@ -208,7 +281,7 @@ class RunState:
         new = copy(self)
         new.turns, new.calls = [*self.turns], {**self.calls}
         new.messages, new.granted = [*self.messages], {*self.granted}
-        new.message_keys = {*self.message_keys}
+        new.message_keys, new.definitions = {*self.message_keys}, {**self.definitions}
         if new.turns:
             last = new.turns[-1] = copy(new.turns[-1])
             last.calls = [copy(call) for call in last.calls]
@@ -223,7 +296,8 @@ class RunState:
             raise IllegalEvent(f"{event.kind} as event {self.seq + 1} of a run")
         if self.end is not None:
             raise IllegalEvent(f"{event.kind}: the run has ended ({self.end.kind})")
-        active = self.active_until(at)
+        idle = event.idle if isinstance(event, RunResumed) else 0.0
+        active = self._active_until(at - idle)
         _FOLD[event.__class__](self, event, at)
         self.active = active
         self._last_at = max(at, self._last_at)  # a clock that was set back makes no run younger
@@ -233,6 +307,8 @@ class RunState:
     def _created(self, event: RunCreated, at: float) -> None:
         self.definition, self.input = event.definition, event.input
         self.owner, self.parent = event.owner, event.parent
+        self.traceparent, self.created_at = event.traceparent, at
+        self.conversation, self.before = event.conversation, event.before
 
     # Turns
 
@@ -251,7 +327,7 @@ class RunState:
                 f"turn.started {event.turn}, attempt {event.attempt}: "
                 f"expected turn {expected[0]}, attempt {expected[1]}"
             )
-        turn = RunTurn(event.turn, event.attempt, event.response)
+        turn = RunTurn(event.turn, event.attempt, event.response, started_at=at)
         self.turns[event.turn - 1 :] = [turn]
         self.read = len(self.messages)
 
@@ -262,9 +338,8 @@ class RunState:
             raise IllegalEvent(f"turn.finished {event.turn}: a call id is used twice in the run")
         turn.state, turn.reason, turn.has_text = TurnState.FINISHED, event.reason, event.has_text
         for judged in event.calls:
-            call = Call(
-                judged, turn.number, self.definition.tool(judged.name), _FIRST[judged.verdict]
-            )
+            tool = self.definitions.get(judged.name) or self.definition.tool(judged.name)
+            call = Call(judged, turn.number, tool, _FIRST[judged.verdict])
             if call.state is CLOSED:
                 call.result, call.is_error = text_result(judged.text), True
             turn.calls.append(call)
@@ -278,10 +353,13 @@ class RunState:
             usage = event.usage
             both = (usage.input_tokens or 0) + (usage.output_tokens or 0)
             self.tokens += both if usage.total_tokens is None else usage.total_tokens
+        self.unpriced += event.cost is None
+        self.cost = add_dollars(self.cost, event.cost or 0)
 
     def _turn_interrupted(self, event: TurnInterrupted, at: float) -> None:
         turn = self._open_turn(event)
         turn.state, turn.why = TurnState.INTERRUPTED, event.why
+        self.cost = add_dollars(self.cost, event.cost or 0)
 
     def _open_turn(self, event: TurnFinished | TurnInterrupted) -> RunTurn:
         turn = self.turn
@@ -335,7 +413,12 @@ class RunState:
         if not event.approved:
             reason = f" Reason: {event.reason}" if event.reason else ""
             call.result, call.is_error = text_result(DENIED + reason), True
-        elif event.scope != "call":
+            return
+        if pending.definition is not None:
+            call.tool = pending.definition
+            if event.scope != "call":
+                self.definitions[call.judged.name] = pending.definition
+        if event.scope != "call":
             self.granted.add(call.judged.name if event.scope == "tool" else None)
 
     def _intended(self, event: CallIntended, at: float) -> None:
@@ -347,10 +430,13 @@ class RunState:
             )
         call = self._step(event.call, CallTransition.INTEND)
         call.attempts, call.intended_at = event.attempt, at
+        call.child, call.drawn = event.child, event.drawn or ZERO_BUDGET
 
     def _finished(self, event: CallFinished, at: float) -> None:
         call = self._step(event.call, CallTransition.FINISH)
         call.result, call.is_error = event.result, event.is_error
+        if event.used is not None:
+            self.by_children += event.used
 
     def _parked(self, event: CallParked, at: float) -> None:
         self._step(event.call, CallTransition.PARK).why = event.why
@@ -390,6 +476,12 @@ class RunState:
 
     def _limit(self, event: LimitReached, at: float) -> None:
         """For the reader of the log; what follows from it is an event of its own."""
+
+    def _resumed(self, event: RunResumed, at: float) -> None:
+        """Changes what counts as active (`apply`), and nothing else."""
+
+    def _errored(self, event: RunErrored, at: float) -> None:
+        self.errors += 1
 
     def _waits(self, event: RunWaiting, at: float) -> None:
         # Somebody may have decided or submitted something since the driver looked.
@@ -437,6 +529,8 @@ _FOLD: dict[type[LoggedEvent], Callable[[RunState, Any, float], None]] = {
     MessageAdded: RunState._message,
     LimitReached: RunState._limit,
     RunWaiting: RunState._waits,
+    RunResumed: RunState._resumed,
+    RunErrored: RunState._errored,
     RunFinished: RunState._ended,
     RunFailed: RunState._ended,
     RunCancelled: RunState._ended,

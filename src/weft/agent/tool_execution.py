@@ -2,7 +2,7 @@
 
 Every execution ends in a value: what the function returned, what it raised, or that it is late. A
 task that is late is cancelled and awaited. A thread cannot be stopped: it is left behind, with a
-line in the log, and another one when it ends at last.
+line in the log, and another one when it ends at last. It does not hold up the exit of the process.
 """
 
 import asyncio
@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Generic, ParamSpec, TypeVar
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 CANCEL_GRACE = 5.0
 """Seconds that an async function has to end after it was cancelled."""
@@ -79,7 +82,7 @@ class Execution(Generic[T]):
             return self.error(error)
 
     async def _cancel(self, task: asyncio.Task[T]) -> bool:
-        """Cancels the task and waits for its end. Returns whether it has a result all the same."""
+        """Cancels the task and waits for its end. Returns whether it has a result nevertheless."""
         task.cancel()
         await asyncio.wait((task,), timeout=self.grace)
         if not task.done():
@@ -114,7 +117,8 @@ class Execution(Generic[T]):
     def _attempt_in_thread(self) -> T:
         try:
             return self.answer(self.function())
-        # Also a CancelledError: it would look like the cancellation of whoever awaits the job.
+        # Also a CancelledError: it would look like the cancellation of the task that awaits the
+        # job.
         except BaseException as error:
             return self.error(error)
 
@@ -128,3 +132,63 @@ class Execution(Generic[T]):
                 time.monotonic() - since,
             )
         )
+
+
+class ToolThreads(Executor):
+    """Up to `limit` threads, started when they are needed. Python waits for the threads of a
+    ThreadPoolExecutor before it exits, for ever if a function does not return; not for these."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = Lock()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+        self._unbegun = 0
+        """Jobs that no thread has begun."""
+        self._idle = 0
+        self._is_shut = False
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Raises RuntimeError after `shutdown`."""
+        future: Future[T] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("no calls are begun after the shutdown")
+            self._unbegun += 1
+            self._jobs.put(job)
+            if self._unbegun > self._idle and len(self._threads) < self._limit:
+                thread = Thread(target=self._work, name="weft-tool", daemon=True)
+                self._threads.append(thread)
+                self._idle += 1
+                thread.start()
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                self._unbegun -= 1
+                self._idle -= 1
+            job()
+            del job  # and with it the arguments, while the thread waits
+            with self._lock:
+                self._idle += 1
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the threads after what was submitted."""
+        with self._lock:
+            self._is_shut = True
+            threads = [*self._threads]
+        for _ in threads:
+            self._jobs.put(None)
+        if wait:
+            for thread in threads:
+                thread.join()

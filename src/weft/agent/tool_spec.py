@@ -63,7 +63,7 @@ def definition_digest(
 ) -> str:
     """A digest of what a model and an operator rely on; neither the order of keys in the schema nor
     blanks count."""
-    # Written anew with sorted keys: a server may list them in another order after each restart.
+    # Encoded again with sorted keys: a server may list them in another order after each restart.
     schema = msgspec.json.decode(parameters)
     definition = msgspec.json.encode([name, description, schema, retry], order="deterministic")
     return sha256(definition).hexdigest()
@@ -127,6 +127,6 @@ class NotDone(LookupAnswer, frozen=True):
 
 
 class Unknown(LookupAnswer, frozen=True):
-    """It cannot be told."""
+    """It cannot be found out."""
 
     why: str = ""

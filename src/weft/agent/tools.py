@@ -11,13 +11,13 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from importlib import import_module
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
-from weft.agent.tool_execution import Execution, Late
+from weft.agent.tool_execution import Execution, Late, ToolThreads
 from weft.agent.tool_schema import arguments_struct, json_schema
 from weft.agent.tool_spec import (
     RETRY_CLASSES,
@@ -52,7 +52,7 @@ Report: TypeAlias = Callable[[str], Awaitable[None]]
 PROGRESS_TIMEOUT = 10.0
 """Seconds that a thread waits until its progress is written."""
 
-THREADS: Final = ThreadPoolExecutor(8, "tool")
+THREADS: Final = ToolThreads(8)
 """For contexts that come without threads of their own."""
 
 ATTRIBUTE = "__weft_tool__"
@@ -133,12 +133,16 @@ class ToolContext:
             written.cancel()
             logger.warning("the progress of %s was not written in time", self.key)
 
-    def begin(self) -> None:
-        """The call begins, in the running event loop: threads report to it."""
+    def begin(self, limit: float | None = None) -> None:
+        """The call begins, in the running event loop: threads report to it. It has `limit` seconds,
+        if it is limited."""
         self._loop = asyncio.get_running_loop()
+        if limit is not None:
+            self.deadline = time.monotonic() + limit
 
     def end(self) -> None:
-        """The call has its outcome: no preliminary result may follow, whoever is still running."""
+        """The call has its outcome: no preliminary result may follow, even if something is still
+        running."""
         self._ended = True
 
 
@@ -153,6 +157,10 @@ class AgentTool(Protocol):
         ...
 
     def needs_approval(self, arguments: Arguments) -> bool: ...
+
+    def pinned(self, spec: ToolSpec) -> "AgentTool":
+        """The tool as it is in this spec, if there is one; otherwise, as it is now."""
+        ...
 
     async def call(self, arguments: Arguments, context: ToolContext) -> AnyOutcome:
         """Executes the call, at most once. Raises nothing of the tool's; cancellation passes
@@ -202,7 +210,12 @@ class PythonTool:
         self._context_parameter, struct = arguments_struct(name, function, ToolContext)
         self._decoder, schema = json_schema(struct)
         retry = _retry_class(name, function, retry)
-        _check_options(name, retry, timeout, lookup)
+        if lookup is not None and retry != "once":
+            raise ArgumentValueError(f'tool {name}: lookup is for retry="once", not {retry!r}')
+        if timeout is not None and retry == "transactional":
+            raise ArgumentValueError(
+                f"tool {name}: a transactional tool has no timeout; the store's limits apply"
+            )
         if description is None:
             description = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
         self.spec: ToolSpec = ToolSpec(
@@ -239,6 +252,10 @@ class PythonTool:
             logger.exception("tool %s: the predicate for approval failed", self.spec.name)
             return True
 
+    def pinned(self, spec: ToolSpec) -> AgentTool:
+        """The function itself: an earlier one is gone."""
+        return self
+
     async def call(self, arguments: Arguments, context: ToolContext) -> Finished | Ambiguous:
         """Executes the function, within its timeout and the context's deadline. Raises only
         CancelledError, after the function has been cancelled too."""
@@ -273,7 +290,7 @@ class PythonTool:
     def queries(self, arguments: Arguments, context: ToolContext) -> Queries[Finished]:
         """The statements of a transactional tool, for one transaction with its receipt. If it
         raises, the transaction must undo what it wrote: see `Store.transact`."""
-        # Called here, inside the generator: each attempt of the transaction begins anew.
+        # Called here, inside the generator: each attempt of the transaction starts over.
         statements = cast("Queries[object]", self._invoke(arguments, context))
         return _answer((yield from statements))
 
@@ -292,11 +309,12 @@ async def _execute(
     timeout: float | None,
 ) -> T | Late:
     limits = [limit for limit in (timeout, context.remaining) if limit is not None]
-    context.begin()
+    limit = min(limits, default=None)
+    context.begin(limit)
     try:
         if inspect.iscoroutinefunction(function):
-            return await execution.run_task(min(limits, default=None))
-        return await execution.run_thread(context.executor, min(limits, default=None))
+            return await execution.run_task(limit)
+        return await execution.run_thread(context.executor, limit)
     finally:
         context.end()
 
@@ -323,17 +341,6 @@ def _retry_class(
             f"tool {name}: a transactional tool is a generator function that yields statements"
         )
     return retry
-
-
-def _check_options(
-    name: str, retry: RetryClass, timeout: float | None, lookup: Lookup | None
-) -> None:
-    if lookup is not None and retry != "once":
-        raise ArgumentValueError(f'tool {name}: lookup is for retry="once", not {retry!r}')
-    if timeout is not None and retry == "transactional":
-        raise ArgumentValueError(
-            f"tool {name}: a transactional tool has no timeout; the store's limits apply"
-        )
 
 
 @overload
@@ -445,7 +452,7 @@ def _raised(error: BaseException) -> Finished:
 
 
 def _message(error: BaseException) -> str:
-    """No traceback: it is for the log of whoever wrote the tool, not for a model."""
+    """Without a traceback: that is for the author of the tool, not for a model."""
     return _without_surrogates(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 

@@ -5,7 +5,7 @@ upstream (in its envelope) through any number of turns, and the relay translates
 model the agent uses. What earlier turns returned is read from their stored responses; everything
 else is in the log.
 
-The same state always gives the same bytes: results stand in the order in which the model announced
+The same state always gives the same bytes: results are in the order in which the model announced
 the calls, whichever of them ended first.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
-from weft.agent.events import Contents
+from weft.agent.lifecycle import CLOSED
 from weft.agent.state import Call, RunState, RunTurn, TurnState
 from weft.dialects.openai_responses.requests.schema import ERROR_PREFIX
 from weft.request import FileContent, ImageContent, TextContent
@@ -35,22 +35,32 @@ class _Item(msgspec.Struct):
     call_id: str | None = None
 
 
+class _OutputContent(msgspec.Struct):
+    text: str = ""
+    refusal: str = ""
+
+
+class _OutputItem(msgspec.Struct):
+    type: str = ""
+    content: list[_OutputContent] | None = None
+
+
+class _TurnOutput(msgspec.Struct):
+    output: list[_OutputItem] = []
+
+
 _read_item = msgspec.json.Decoder(_Item).decode
 _read_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_output = msgspec.json.Decoder(_TurnOutput).decode
 
 
-def turn_request(
+def render_turn(
     state: RunState, outputs: Mapping[str, Sequence[Raw]], *, is_last: bool = False
 ) -> bytes:
     """The body of the next request. `outputs` holds the output items of the finished turns, by the
     ids of their responses. The last turn is asked not to use tools."""
     definition = state.definition
-    items = [*state.input, *_messages(state, 0)]
-    for turn in state.turns:
-        if turn.state is TurnState.FINISHED:
-            items += _output_items(turn, outputs[turn.response])
-            items += [_result_item(call) for call in turn.answerable]
-        items += _messages(state, turn.number)
+    items = [*state.input, *items_after_input(state, outputs)]
     if is_last and definition.tools:
         items.append(Raw(_json({"type": "message", "role": "developer", "content": LAST_TURN})))
     body: dict[str, object] = {"model": definition.model, "input": items, "stream": True}
@@ -68,11 +78,24 @@ def turn_request(
             for tool in definition.tools
         ]
         if is_last:
-            # Declared all the same: some models refuse earlier calls of tools that do not exist.
+            # Declared nevertheless: some models refuse earlier calls of tools that do not exist.
             body["tool_choice"] = "none"
     # Without it an upstream that stores nothing of ours gets its own reasoning back as nothing.
     body["include"] = ["reasoning.encrypted_content"]
     return _json(body)
+
+
+def items_after_input(state: RunState, outputs: Mapping[str, Sequence[Raw]]) -> list[Raw]:
+    """The items that follow the input: what the model said in its finished turns, the results of
+    its calls, and messages that came meanwhile."""
+    items = _messages(state, 0)
+    for turn in state.turns:
+        if turn.state is TurnState.FINISHED:
+            items += _output_items(turn, outputs[turn.response])
+            # A run that was cancelled may have calls without one.
+            items += [_result_item(call) for call in turn.answerable if call.state is CLOSED]
+        items += _messages(state, turn.number)
+    return items
 
 
 def _messages(state: RunState, turn: int) -> list[Raw]:
@@ -110,17 +133,14 @@ def _result_item(call: Call) -> Raw:
                 contents = (TextContent(ERROR_PREFIX + text), *rest)
             case _:
                 contents = (TextContent(ERROR_PREFIX), *contents)
-    item["output"] = _output(contents)
+    match contents:
+        case ():
+            item["output"] = ""
+        case (TextContent(text=text),):
+            item["output"] = text
+        case _:  # a list where there is more than a text
+            item["output"] = [_content(one) for one in contents]
     return Raw(_json(item))
-
-
-def _output(contents: Contents) -> object:
-    """A text, or a list of contents where there is more than that."""
-    if not contents:
-        return ""
-    if len(contents) == 1 and isinstance(contents[0], TextContent):
-        return contents[0].text
-    return [_content(one) for one in contents]
 
 
 def _content(content: TextContent | ImageContent | FileContent) -> dict[str, object]:
@@ -137,3 +157,13 @@ def _content(content: TextContent | ImageContent | FileContent) -> dict[str, obj
         found = {"type": "input_file", field: url, "filename": content.filename}
     found["file_id"] = content.file_id
     return {name: value for name, value in found.items() if value is not None}
+
+
+def output_text(body: bytes) -> str:
+    """The text of a response object."""
+    return "".join(
+        content.text or content.refusal
+        for item in _read_output(body).output
+        if item.type == "message"
+        for content in item.content or ()
+    )

@@ -7,23 +7,36 @@ dialect, stream or not, leave a response in the background and resume it.
 
 A client that goes away cancels the run, as it cancels any response; so does one that cancels the
 response itself.
+
+A client whose dialect has no approvals is asked in words, and answers in words: a line of its next
+message that says `approve`, or `deny`, and the id of the call.
 """
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import inf
 
 import msgspec
 from msgspec import Raw
 
+from weft.agent.conversations import input_of_run, read_item
 from weft.agent.events import CallOutput
-from weft.agent.lifecycle import CLOSED
+from weft.agent.lifecycle import ASKED, AWAITED
 from weft.agent.models import RESPONSES
-from weft.agent.runtime import Runtime, UnknownAgent
-from weft.agent.state import IllegalEvent, RunState
-from weft.agent.stretch import StretchStart, StretchStream, call_of, run_of, start_after
+from weft.agent.runtime import AgentRuntime, KeyReused, UnknownAgent
+from weft.agent.segment import (
+    SegmentStart,
+    SegmentStream,
+    call_of,
+    position_of,
+    run_of,
+    start_after,
+)
+from weft.agent.state import Call, IllegalEvent, RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.codec import Encoder, fresh_context
 from weft.context import Context
@@ -32,7 +45,16 @@ from weft.errors import BadRequest, ClientError
 from weft.parts import ErrorPart, ResponseMetadata
 from weft.relay.incoming import api_of
 from weft.relay.persistence import Persistence
-from weft.request import Message, OpaqueContent, Request, ResultContent, ToolChoice
+from weft.relay.trace_context import TRACEPARENT
+from weft.relay.translation import RUN, RUN_HEADER
+from weft.request import (
+    Message,
+    OpaqueContent,
+    Request,
+    ResultContent,
+    TextContent,
+    ToolChoice,
+)
 from weft.store.base import NotFound, StoreError
 from weft.upstream.base import (
     BreakerPolicy,
@@ -51,25 +73,22 @@ CLIENT = "client"
 """Who decided, where the API has no names."""
 
 
+class AgentUnavailable(ClientError):
+    """The tools of the agent are not known yet."""
+
+
 class _Input(msgspec.Struct):
     """What is read of a body as it is; everything else is parsed by the dialect."""
 
     input: str | list[Raw] = []
 
 
-class _GivenItem(msgspec.Struct):
-    """What is read of any item of a conversation."""
-
-    type: str | None = None
-    role: str | None = None
+class _GivenContent(msgspec.Struct):
+    text: str = ""
 
 
-class _GivenMcpCall(msgspec.Struct):
-    id: str
-    name: str
-    server_label: str
-    arguments: str
-    output: str | None = None
+class _GivenMessage(msgspec.Struct):
+    content: str | list[_GivenContent] = ""
 
 
 class _ApprovalAnswer(msgspec.Struct):
@@ -93,10 +112,12 @@ class _Answers:
         ]
 
 
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_DECISION = re.compile(r"\s*`?(approve|deny) (run_[0-9a-f]+_[0-9_-]+)`?[.\s]*", re.IGNORECASE)
+_canonical = msgspec.json.Encoder(order="deterministic").encode
 _read_input = msgspec.json.Decoder(_Input).decode
-_read_item = msgspec.json.Decoder(_GivenItem).decode
-_read_call = msgspec.json.Decoder(_GivenMcpCall).decode
 _read_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_message = msgspec.json.Decoder(_GivenMessage).decode
 _read_approval = msgspec.json.Decoder(_ApprovalAnswer).decode
 
 
@@ -116,17 +137,17 @@ class RunUpstream:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AgentRuntime,
         persistence: Persistence,
         config: UpstreamConfig = CONFIG,
         *,
-        tools_visible: Callable[[str], bool] = lambda agent: True,
+        unavailable: Mapping[str, str] | None = None,
     ) -> None:
-        """`tools_visible`: whether clients of an agent see the calls that it runs."""
+        """`unavailable`: why an agent is not there yet, by its name."""
+        self._unavailable = {} if unavailable is None else unavailable
         self._config = config
         self._runtime = runtime
         self._persistence = persistence
-        self._tools_visible = tools_visible
         self._is_stopping = False
         self._cancelling: set[asyncio.Task[None]] = set()
 
@@ -142,84 +163,138 @@ class RunUpstream:
         if self._cancelling:
             await asyncio.wait(self._cancelling)
 
-    async def send(self, outgoing: OutgoingRequest) -> "StretchResponse | RefusedResponse":
+    async def send(self, outgoing: OutgoingRequest) -> "SegmentResponse | RefusedResponse":
         """As Upstream.send."""
         context = fresh_context()
         if outgoing.path != endpoint(RESPONSES, "", True):
             # To count tokens, for example, must not start a run.
             return RefusedResponse(new_error("not-found", f"agents have no {outgoing.path}"))
+        is_translated = outgoing.client not in (None, RESPONSES)
         try:
             request = api_of(RESPONSES).request.parse(outgoing.body, context).request
-            answers = answers_in(request.messages)
+            answers = answers_in(request.messages, in_text=is_translated)
             if answers.ids:
                 start = await self._answer(answers, outgoing)
             else:
                 start = await self._start(request, outgoing)
         except StoreError as problem:
             raise Unreachable(f"the store of the runs: {problem}") from None
+        except BadRequest as problem:
+            # Its path is one of the Responses API, which the client may not speak.
+            message = problem.reason if is_translated else str(problem)
+            return RefusedResponse(new_error("bad-request", message))
         except ClientError as problem:
             return RefusedResponse(_error_of(problem))
         metadata = ResponseMetadata(context.ids.mint("resp"), request.model, context.now)
-        stream = StretchStream(
+        agent = self._runtime.agents.get(request.model)
+        stream = SegmentStream(
             self._runtime,
             self._persistence,
             start,
             metadata,
             label=request.model,
-            tools_visible=self._tools_visible(request.model),
+            tools_visible=agent is None or agent.definition.tools_visible,
+            approvals_in_text=is_translated,
         )
-        encoding = Context(request, ids=context.ids, now=context.now, response_id=metadata.id)
-        return StretchResponse(stream, encoding, lambda: self._abandon(start.run))
+        for number in dropped_tools(request):
+            detail = f"tools[{number}]: dropped: an agent has no web search of the client"
+            stream.findings.note("not-carried", detail)
+        named = msgspec.structs.replace(
+            request, metadata={**(request.metadata or {}), RUN: start.run}
+        )
+        encoding = Context(named, ids=context.ids, now=context.now, response_id=metadata.id)
+        return SegmentResponse(stream, encoding, start.run, lambda: self._abandon(start.run))
 
-    async def _start(self, request: Request, outgoing: OutgoingRequest) -> StretchStart:
+    async def _start(self, request: Request, outgoing: OutgoingRequest) -> SegmentStart:
         given, agent = _read_input(outgoing.body).input, request.model
-        items = [_message("user", given)] if isinstance(given, str) else input_of_run(given, agent)
+        if agent in self._unavailable:
+            why = self._unavailable[agent]
+            raise AgentUnavailable(f"agent {agent} is not available at the moment: {why}")
+        items: list[object] = (
+            [_message("user", given)] if isinstance(given, str) else [*input_of_run(given, agent)]
+        )
         if request.instructions:
             # Those of the agent come first; a client may add to them.
             items.insert(0, _message("developer", request.instructions))
+        # Asked again after the death of a process: the run goes on, and no second one begins.
+        key, digest = outgoing.key, ""
+        if key is None and outgoing.idempotency_key is not None:
+            key = checked_key(outgoing.idempotency_key)
+            digest = request_digest(outgoing.body)
         run = await self._runtime.start(
             agent,
             items,
             owner=outgoing.caller,
             metadata=request.metadata,
             client_tools=client_tools(request),
+            key=key,
+            request=digest,
+            traceparent=outgoing.headers.get(TRACEPARENT, ""),
         )
-        return StretchStart(run, RunState(run))
+        return SegmentStart(run, RunState(run))
 
-    async def _answer(self, answers: _Answers, outgoing: OutgoingRequest) -> StretchStart:
-        """Answers the run that waits. The same answers again change nothing, and give the same
-        stretch. Raises ClientError, StoreError."""
-        runs = {run_of(id) for id in answers.ids}
-        run = runs.pop()
-        if runs or run is None:
-            raise ClientError("the outputs and approvals of one request belong to one run")
+    async def _answer(self, answers: _Answers, outgoing: OutgoingRequest) -> SegmentStart:
+        """Answers the run that waits, or its descendants that wait. The same answers again change
+        nothing, and give the same segment. Raises ClientError, StoreError."""
         owner = outgoing.caller
-        state = await self._runtime.state(run, owner)
-        named = {id: call_of(state, id) for id in answers.ids}
-        calls = {id: call for id, call in named.items() if call is not None}
-        if len(calls) < len(named):
-            raise NotFound(f"run {run!r} has no call {(named.keys() - calls.keys()).pop()!r}")
-        given = _read_input(outgoing.body).input
-        if not isinstance(given, str) and any(
-            state.calls[id].state is not CLOSED for id in calls.values()
-        ):
-            # Before the answers: the next turn begins with the last of them.
-            for message in messages_in(given):
-                await self._runtime.add_message(run, _read_object(message))
+        root = await self._root(answers.ids, owner)
+        runs = {run for id in answers.ids if (run := run_of(id)) is not None}
+        states = {run: await self._runtime.state(run, owner) for run in runs}
+        calls = {id: _call(states, id) for id in answers.ids}
         for one in answers.approvals:
-            id = calls[one.approval_request_id]
-            asked = state.calls[id].approval
-            if asked is None:
+            if calls[one.approval_request_id].approval is None:
                 raise ClientError(f"no approval is needed for {one.approval_request_id!r}")
-            await self._runtime.decide_approval(
-                run, asked.approval, one.approve, by=owner or CLIENT, reason=one.reason or ""
-            )
-        if answers.outputs:
+        given = _read_input(outgoing.body).input
+        # Before the answers: the next turn begins with the last of them. A repeated request has
+        # added its messages already.
+        if any(call.state in (ASKED, AWAITED) for call in calls.values()):
+            # Nor twice because a server died before it had written the answers.
+            ids = " ".join(sorted(answers.ids)).encode()
+            said = [] if isinstance(given, str) else messages_in(given)
+            for number, message in enumerate(said):
+                key = f"beside {number} {sha256(ids + bytes(message)).hexdigest()}"
+                await self._runtime.add_message(root, _read_object(message), key=key)
+        for one in answers.approvals:
+            run, asked = run_of(one.approval_request_id), calls[one.approval_request_id].approval
+            if run is not None and asked is not None:
+                await self._runtime.decide_approval(
+                    run, asked.approval, one.approve, by=owner or CLIENT, reason=one.reason or ""
+                )
+        for run in runs:
             outputs = [
-                CallOutput(calls[one.id], one.content, one.is_error) for one in answers.outputs
+                CallOutput(calls[one.id].id, one.content, one.is_error)
+                for one in answers.outputs
+                if run_of(one.id) == run
             ]
-            await self._runtime.submit_outputs(run, outputs)
-        return await start_after(self._persistence.store, run, {*calls.values()})
+            if outputs:
+                await self._runtime.submit_outputs(run, outputs)
+        answered = {
+            run: {call.id for id, call in calls.items() if run_of(id) == run} for run in runs
+        }
+        own = answered.pop(root, set())
+        positions = [at for id in answers.ids if (at := position_of(id)) is not None]
+        at = min(positions, default=None)
+        return await start_after(self._persistence.store, root, own, at, answered)
+
+    async def _root(self, ids: Sequence[str], owner: str) -> str:
+        """The run in whose segment these calls were shown. Raises ClientError, StoreError."""
+        roots: set[str] = set()
+        for id in ids:
+            run = run_of(id) or ""
+            parent = None if position_of(id) is None else run
+            while parent is not None:
+                run, parent = parent, (await self._runtime.row(parent, owner)).parent
+            roots.add(run)
+        if len(roots) != 1:
+            raise ClientError("the outputs and approvals of one request belong to one run")
+        return roots.pop()
+
+    async def cancel_key(self, owner: str, key: str) -> None:
+        """Cancels the run that was started by a request with this key, if there is one. Raises
+        StoreError."""
+        run = await self._persistence.store.run_of_key(owner, key)
+        if run is not None:
+            await self._cancel(run)
 
     def _abandon(self, run: str) -> None:
         """The response was cut: nobody waits for the run any more."""
@@ -235,8 +310,18 @@ class RunUpstream:
             log.warning("run %s: cannot be cancelled: %s", run, problem)
 
 
-def answers_in(messages: Sequence[Message]) -> _Answers:
-    """The answers to runs at the end of a conversation: after the last output of a model."""
+def _call(states: Mapping[str, RunState], id: str) -> Call:
+    """The call with this id for clients. Raises NotFound."""
+    run = run_of(id) or ""
+    call = call_of(states[run], id)
+    if call is None:
+        raise NotFound(f"run {run!r} has no call {id!r}")
+    return states[run].calls[call]
+
+
+def answers_in(messages: Sequence[Message], *, in_text: bool = False) -> _Answers:
+    """The answers to runs at the end of a conversation: after the last output of a model.
+    `in_text`: approvals are answered in words."""
     found = _Answers()
     for message in reversed(messages):
         if message.role == "assistant":
@@ -248,63 +333,79 @@ def answers_in(messages: Sequence[Message]) -> _Answers:
                 answer = _read_approval(content.raw)
                 if run_of(answer.approval_request_id):
                     found.approvals.append(answer)
+            elif isinstance(content, TextContent) and in_text and message.role == "user":
+                for line in map(_DECISION.fullmatch, content.text.splitlines()):
+                    if line is not None:
+                        approves = line[1].lower() == "approve"
+                        found.approvals.append(_ApprovalAnswer(line[2], approves))
     return found
 
 
 def messages_in(items: Sequence[Raw]) -> list[Raw]:
-    """What the user says beside the answers, in its order."""
+    """What the user says beside the answers, in its order: not the answers themselves."""
     found: list[Raw] = []
     for raw in reversed(items):
-        item = _read_item(raw)
+        item = read_item(raw)
         if item.type in (None, "message") and item.role != "assistant":
-            found.insert(0, raw)
+            if not _is_decision(raw):
+                found.insert(0, raw)
         elif item.type is None or not item.type.endswith(("_output", "_response")):
             break
     return found
 
 
-def input_of_run(items: Sequence[Raw], agent: str) -> list[object]:
-    """A conversation as the model of the agent can read it: calls that the agent has run are those
-    of functions, which it has, and not of a server that only clients know."""
-    found: list[object] = []
-    for raw in items:
-        match _read_item(raw).type:
-            case "mcp_call":
-                found += _as_function(raw, agent)
-            case "mcp_approval_request" | "mcp_approval_response":
-                pass  # it was for a run, and says nothing to a model
-            case _:
-                found.append(raw)
-    return found
-
-
-def _as_function(raw: Raw, agent: str) -> list[object]:
-    try:
-        item = _read_call(raw)
-    except ValueError:
-        return [raw]  # the dialect says what is wrong with it
-    if item.server_label != agent:
-        return [raw]  # of a real server, behind some upstream
-    call = {"call_id": item.id, "name": item.name, "arguments": item.arguments}
-    output = {"call_id": item.id, "output": item.output or ""}
-    return [{"type": "function_call", **call}, {"type": "function_call_output", **output}]
+def _is_decision(raw: Raw) -> bool:
+    """Whether a message only approves or denies calls."""
+    content = _read_message(raw).content
+    texts = [content] if isinstance(content, str) else [one.text for one in content]
+    lines = [line for text in texts for line in text.splitlines() if line.strip()]
+    return bool(lines) and all(_DECISION.fullmatch(line) for line in lines)
 
 
 def client_tools(request: Request) -> list[ToolSpec]:
     """The tools that the client runs. Raises BadRequest for what an agent cannot do and the client
     relies on; sampling and limits of one answer are the agent's own matter."""
     found: list[ToolSpec] = []
+    dropped = dropped_tools(request)
     for number, tool in enumerate(request.tools):
+        if number in dropped:
+            continue
         if tool.kind != "function":
-            raise BadRequest(f"tools[{number}]", f"{tool.kind} is not supported; expected function")
+            reason = f"{tool.kind} tools are not supported; expected functions"
+            raise BadRequest(f"tools[{number}]", reason)
         schema = tool.parameters if isinstance(tool.parameters, Raw) else Raw(b'{"type":"object"}')
         found.append(ToolSpec(tool.name, tool.description or "", schema, kind="client"))
     choice = request.tool_choice or ToolChoice()
     if choice.mode not in ("auto", "none") or choice.name or choice.allowed:
         raise BadRequest("tool_choice", "an agent chooses its tools itself; expected auto or none")
     if request.output.kind != "text":
-        raise BadRequest("text.format", f"{request.output.kind} is not supported; expected text")
+        reason = f"{request.output.kind} output is not supported; expected text"
+        raise BadRequest("text.format", reason)
     return [] if choice.mode == "none" else found
+
+
+def checked_key(key: str) -> str:
+    """The idempotency key of a client. Raises BadRequest."""
+    if not _KEY.fullmatch(key):
+        expected = "expected 1 to 255 visible ASCII characters"
+        raise BadRequest("Idempotency-Key", f"the key has {len(key)} characters; {expected}")
+    return key
+
+
+def request_digest(body: bytes) -> str:
+    """Of what a request says, whatever its blanks and the order of its keys. To stream it or not is
+    no difference: the run is the same."""
+    fields = msgspec.json.decode(body)
+    fields.pop("stream", None)
+    return sha256(_canonical(fields)).hexdigest()
+
+
+def dropped_tools(request: Request) -> list[int]:
+    """The tools of a request that are left out, by their numbers: a web search that is offered
+    beside functions, as Codex always does. It is not required, and the agent has its own tools."""
+    if not any(tool.kind == "function" for tool in request.tools):
+        return []
+    return [number for number, tool in enumerate(request.tools) if tool.kind == "web-search"]
 
 
 def _message(role: str, text: str) -> dict[str, str]:
@@ -314,21 +415,23 @@ def _message(role: str, text: str) -> dict[str, str]:
 def _error_of(problem: ClientError) -> ErrorPart:
     if isinstance(problem, UnknownAgent | NotFound):
         return new_error("not-found", str(problem))
-    if isinstance(problem, IllegalEvent):
+    if isinstance(problem, AgentUnavailable):
+        return new_error("overloaded", str(problem), retry_after=1)
+    if isinstance(problem, IllegalEvent | KeyReused):
         return new_error("conflict", str(problem))
     return new_error("bad-request", str(problem))
 
 
-class StretchResponse:
-    """The response of an agent: the events of a stretch, as they come."""
+class SegmentResponse:
+    """The response of an agent: the events of a segment, as they come."""
 
     status = 200
-    headers: Mapping[str, str] = {"content-type": "text/event-stream"}
 
     def __init__(
-        self, stream: StretchStream, context: Context, abandon: Callable[[], None]
+        self, stream: SegmentStream, context: Context, run: str, abandon: Callable[[], None]
     ) -> None:
         """`abandon` is called if the response is aborted before its end."""
+        self.headers = {"content-type": "text/event-stream", RUN_HEADER: run}
         self._stream = stream
         self._abandon = abandon
         self._encoder = Encoder(RESPONSES, context=context, collector=stream.findings)
@@ -348,7 +451,7 @@ class StretchResponse:
             waiting = asyncio.current_task()
             if waiting is None or waiting.cancelling():
                 raise
-            # Not whoever waits here was cancelled, but the response.
+            # The response was cancelled, not the task that waits here.
             raise Unreachable("the response was aborted", "truncated") from None
         if not data:
             self._is_over = True
