@@ -3,8 +3,9 @@
 Each process of the gateway has one runtime. Which of them works on a run is decided by the lease of
 the run, so any number of processes and gateways can share a database.
 
-An agent with tools of MCP servers is there once they have listed their tools. Until then its runs
-are left to others, or wait: a run must not go on without its tools.
+An agent with tools of MCP servers is there once they have listed their tools, and one that calls
+another once that one is there. Until then its runs are left to others, or wait: a run must not go
+on without its tools.
 """
 
 import asyncio
@@ -15,18 +16,22 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from weft.agent.dispatch import OwnRunsDispatcher, dispatcher_from_url
+from weft.agent.agents import Agent
+from weft.agent.dispatch import RUNS, OwnRunsDispatcher, dispatcher_from_url
+from weft.agent.environment import RunObserver
 from weft.agent.mcp import McpClient
 from weft.agent.mcp_config import McpServerConfig, McpUnavailable
 from weft.agent.models import RelayModels
-from weft.agent.runtime import Agent, Runtime
+from weft.agent.runtime import AgentRuntime
 from weft.agent.tools import AgentTool, PythonTool, load_tool
 from weft.agent.upstream import RunUpstream
 from weft.errors import ArgumentValueError
 from weft.gateway.settings import AgentSettings, McpSettings, Settings, SettingsError
-from weft.gateway.settings.agents import MCP
+from weft.gateway.settings.agents import AGENT, MCP, agents_of
 from weft.gateway.settings.problems import Problem
+from weft.prices import PriceTable
 from weft.relay.incoming import RequestLimits
+from weft.relay.metering import AdmitTurn
 from weft.relay.persistence import Persistence
 from weft.relay.request_record import Observer
 from weft.relay.routing import Routing
@@ -46,10 +51,13 @@ class LoadedAgent:
     settings: AgentSettings
     tools: tuple[PythonTool, ...]
     servers: tuple[str, ...]
-    """The MCP servers of its other tools."""
+    """The MCP servers of other tools."""
+    agents: tuple[str, ...]
+    """The agents that are its tools."""
 
-    def agent(self, tools: Sequence[AgentTool] = ()) -> Agent:
-        """The agent with the tools of its MCP servers. Raises ArgumentValueError."""
+    def agent(self, tools: Sequence[AgentTool | Agent] = ()) -> Agent:
+        """The agent with the tools of its MCP servers, and with the agents that it calls. Raises
+        ArgumentValueError."""
         settings = self.settings
         return Agent(
             self.name,
@@ -60,6 +68,8 @@ class LoadedAgent:
             approval=settings.approval,
             on_interrupt=settings.on_interrupt,
             on_ambiguous=settings.on_ambiguous,
+            description=settings.description,
+            tools_visible=settings.tools_visible,
         )
 
 
@@ -78,12 +88,12 @@ def load_agents(settings: Settings) -> list[LoadedAgent]:
             missing = "MCP servers need the package mcp: pip install 'weft[mcp]'"
             problems.append(settings.problem((*key, "tools"), missing))
         tools: list[PythonTool] = []
-        for reference in (one for one in agent.tools if not one.startswith(MCP)):
+        for reference in (one for one in agent.tools if not one.startswith((MCP, AGENT))):
             try:
                 tools.append(load_tool(reference))
             except ArgumentValueError as error:
                 problems.append(settings.problem((*key, "tools"), str(error)))
-        loaded = LoadedAgent(name, agent, tuple(tools), servers)
+        loaded = LoadedAgent(name, agent, tuple(tools), servers, tuple(agents_of(agent)))
         agents.append(loaded)
         # Otherwise its approvals may be for a tool that is missing, or not known yet.
         if len(tools) == len(agent.tools):
@@ -93,7 +103,29 @@ def load_agents(settings: Settings) -> list[LoadedAgent]:
                 problems.append(settings.problem(key, str(error).removeprefix(f"agent {name}: ")))
     if problems:
         raise SettingsError(problems)
+    try:
+        _built(agents)
+    except ArgumentValueError as error:
+        name = str(error).removeprefix("agent ").partition(":")[0]
+        text = str(error).removeprefix(f"agent {name}: ")
+        raise SettingsError([settings.problem(("agents", name), text)]) from error
     return agents
+
+
+def _built(loaded: Sequence[LoadedAgent]) -> dict[str, Agent]:
+    """The agents that need no MCP server, neither themselves nor through others. Raises
+    ArgumentValueError."""
+    found: dict[str, Agent] = {}
+    waiting = [one for one in loaded if not one.servers]
+    while ready := [one for one in waiting if all(name in found for name in one.agents)]:
+        for one in ready:
+            found[one.name] = one.agent([found[name] for name in one.agents])
+        waiting = [one for one in waiting if one not in ready]
+    return {one.name: found[one.name] for one in loaded if one.name in found}
+
+
+class _Unavailable(Exception):
+    """An agent is not there yet."""
 
 
 class AgentService:
@@ -107,37 +139,41 @@ class AgentService:
         limits: RequestLimits,
         scrub: Scrubber,
         observers: Sequence[Observer],
+        admit: AdmitTurn,
+        prices: PriceTable,
         own_runs: bool = False,
+        run_observers: Sequence[RunObserver] = (),
     ) -> None:
         """Imports the tools. With `own_runs`, works on no run that this process has not started or
         written to. Raises SettingsError, and MissingQueue."""
-        models = RelayModels(routing, persistence, limits, scrub, observers)
+        models = RelayModels(routing, persistence, limits, scrub, observers, admit, prices)
         loaded, workers = load_agents(settings), settings.workers
         self.store = persistence.store
         self.persistence = persistence
         self.dispatcher = dispatcher_from_url(
             self.store,
             settings.store.url,
-            # Without agents nothing is worked on here, and no queue need be set up.
-            kind=workers.dispatcher if loaded else "local",
+            kind=workers.dispatcher,
             lease=workers.lease,
             concurrency=workers.concurrency,
         )
         if own_runs:
             self.dispatcher = OwnRunsDispatcher(self.store, self.dispatcher)
-        self.runtime = Runtime(
+        built = _built(loaded)
+        self.runtime = AgentRuntime(
             self.store,
-            [one.agent() for one in loaded if not one.servers],
+            built.values(),
             models,
             lease=workers.lease,
             concurrency=workers.concurrency,
             dispatcher=self.dispatcher,
+            observers=run_observers,
         )
-        self.upstream = RunUpstream(self.runtime, persistence)
-        """The agents as models."""
-        self.unavailable = {one.name: "not started" for one in loaded if one.servers}
+        self._waiting = [one for one in loaded if one.name not in built]
+        self.unavailable = {one.name: "not started" for one in self._waiting}
         """Why an agent is not there yet, by its name."""
-        self._waiting = [one for one in loaded if one.servers]
+        self.upstream = RunUpstream(self.runtime, persistence, unavailable=self.unavailable)
+        """The agents as models."""
         used = {name for one in loaded for name in one.servers}
         self._clients = {
             name: McpClient(_mcp_config(name, server))
@@ -152,18 +188,24 @@ class AgentService:
             await client.__aenter__()
         self._connecting = [asyncio.create_task(self._connect(one)) for one in self._waiting]
         # A gateway without agents need not look for runs.
-        if self.runtime.agents or self._waiting:
-            await self.runtime.__aenter__()
+        if not (self.runtime.agents or self._waiting):
+            del self.runtime.queues[RUNS]
+        await self.runtime.__aenter__()
 
     async def _connect(self, loaded: LoadedAgent) -> None:
-        """Asks the MCP servers of an agent for their tools, until all have answered."""
+        """Asks the MCP servers of an agent for their tools, until all have answered, and waits for
+        the agents that it calls."""
         reason = ""
         while True:
             try:
+                for name in loaded.agents:
+                    if name in self.unavailable:
+                        raise _Unavailable(f"agent {name}: {self.unavailable[name]}")
+                called = [self.runtime.agents[name] for name in loaded.agents]
                 some = [await self._clients[name].tools() for name in loaded.servers]
-                agent = loaded.agent([tool for tools in some for tool in tools])
+                agent = loaded.agent([*(tool for tools in some for tool in tools), *called])
             # ArgumentValueError: an approval for a tool that no server has.
-            except (McpUnavailable, ArgumentValueError) as error:
+            except (McpUnavailable, _Unavailable, ArgumentValueError) as error:
                 if str(error) != reason:
                     log.warning("agent %s is not available: %s", loaded.name, error)
                 reason = self.unavailable[loaded.name] = str(error)
@@ -197,6 +239,7 @@ def _mcp_config(name: str, server: McpSettings) -> McpServerConfig:
         url=server.url,
         env={name: value.reveal() for name, value in server.env.items()},
         headers={name: value.reveal() for name, value in server.headers.items()},
+        allow_private=server.allow_private,
         allow=server.allow,
         trust_hints=server.trust_hints,
         timeout=server.timeout,

@@ -2,55 +2,83 @@
 
 import asyncio
 import gc
-import os
-from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from weft.agent.dispatch import RESPONSES as BACKGROUND
+from weft.agent.upstream import CONFIG as AGENTS
 from weft.codec import fresh_context
 from weft.dialects import dialect_of
-from weft.dialects.error_classes import ErrorClass, new_error
+from weft.dialects.error_classes import new_error
+from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response, logs
+from weft.gateway.access import ACCESS, AccessRecord, note_response
 from weft.gateway.agents import AgentService
-from weft.gateway.apis import CHAT_COMPLETIONS, RESPONSES
-from weft.gateway.auth import HttpRejection, RequestGuard
+from weft.gateway.apis import RESPONSES
+from weft.gateway.auth import (
+    PUBLIC_PATHS,
+    HttpRejection,
+    RequestGuard,
+    UnknownKey,
+)
+from weft.gateway.background import BackgroundResponses
 from weft.gateway.bodies import JsonLimits
-from weft.gateway.endpoints import Endpoint, Receive, Scope, Send, headers_of
-from weft.gateway.http_protocol import EXCHANGE, Exchange
+from weft.gateway.endpoints import Endpoint, Receive, Scope, Send, headers_of, traceparent_of
+from weft.gateway.hooks import Hooks, load_hooks
+from weft.gateway.http_protocol import (
+    EXCHANGE,
+    Exchange,
+    closing_if_unread,
+    may_be_left_unread,
+)
+from weft.gateway.keys import KeyRing
+from weft.gateway.ledger import UsageLedger
+from weft.gateway.limits import Admission, Limiter
 from weft.gateway.memory import ASCII_FACTOR, BodyReservation, MemoryReservation
+from weft.gateway.metrics import GatewayState, Metrics, ModelLabels, RunCounts
+from weft.gateway.page_files import PageFiles
+from weft.gateway.probes import Probes
+from weft.gateway.reload import LIVE_SERVER, log_reload
+from weft.gateway.remote_urls import refuse_urls
+from weft.gateway.router_errors import method_not_allowed, not_found
 from weft.gateway.routes import GET, route_table
-from weft.gateway.sessions import RetentionPolicy, Sessions
+from weft.gateway.sessions import SHUTTING_DOWN, RetentionPolicy, Sessions
 from weft.gateway.settings import Settings
 from weft.gateway.settings.schema import StoreSettings
 from weft.gateway.stored_responses import LAST_EVENT_ID, ResumeStream
+from weft.gateway.usage import UsageEndpoint
 from weft.gateway.websocket import ResponsesWebSocket
-from weft.parts import ErrorPart
+from weft.prices import PriceTable
 from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
+from weft.relay.offload import for_body, offload
 from weft.relay.persistence import Persistence
-from weft.relay.request_record import RequestRecord
-from weft.relay.routing import Routing, UnknownModel
+from weft.relay.request_record import Observer, RequestRecord
+from weft.relay.routing import Routing, Target, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
+from weft.store.sql import SqlStore
 from weft.store.urls import store_from_url
 from weft.upstream.base import Upstream, UpstreamConfig
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
-DAY = 86_400
-MIN_FREE_DISK = 16 * 1024 * 1024
-"""Free bytes on the disk of the store below which the gateway is not ready: small writes may still
-succeed then, but a response may not fit."""
+if TYPE_CHECKING:
+    from weft.gateway.telemetry import Telemetry
 
-_SHUTTING_DOWN = new_error("overloaded", "the server is shutting down", retry_after=1)
+DAY = 86_400
+METRICS = "/metrics"
+TELEMETRY = "weft.gateway.telemetry"
+"""Imported only where it is used: it needs the extra `otel`."""
 
 
 def upstream_for(place: UpstreamConfig) -> Upstream:
@@ -77,51 +105,162 @@ class Gateway:
             tools=limits.tools,
             schema=limits.schema,
         )
+        self._settings = settings
         self._server = server
         self._store = settings.store
         self._scrub = Scrubber(settings.secrets)
-        keys = {key.name: key.secret.reveal() for key in settings.keys}
-        self._guard = RequestGuard(server.host, server.hosts, keys)
+        store = store_from_url(settings.store.url) if settings.store.enabled else None
+        self._page = PageFiles() if server.page else None
+        self._control_access(settings, store)
+        self._observe(settings)
         upstreams: dict[str, Upstream] = {
             place.name: upstream_for(place) for place in settings.upstreams
         }
-        self._routing = Routing(upstreams, settings.models)
-        self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
-        self._sockets = ResponsesWebSocket(self, self._sessions, per_key=limits.websockets_per_key)
-        self._agents: AgentService | None = None
-        if self._sessions is not None:
-            persistence, observers = self._sessions.persistence, (self._log,)
-            self._agents = AgentService(
-                settings, self._routing, persistence, self.limits, self._scrub, observers, own_runs
+        self._model_routing = Routing(upstreams, settings.models, settings.policies)
+        """Without the agents."""
+        self._routing = self._model_routing
+        self._retired: list[HttpUpstream] = []
+        """Upstreams that new settings do not have, until their last response was read."""
+        self._sessions: Sessions | None = None
+        if store is not None:
+            self._sessions = _sessions(
+                store, settings.store, server.resume_window, server.keepalive, self._scrub
             )
-        if self._agents is not None and settings.agents:
-            # The agents ask the models of the settings; clients may ask the agents as well.
-            agents = self._agents.upstream
-            name = agents.config.name
-            aliases = {agent: (f"{name}/{agent}",) for agent in settings.agents}
-            self._routing = Routing({**upstreams, name: agents}, {**aliases, **settings.models})
-        self._table = route_table(self, self._routing, self._sessions, self._agents)
+        self._sockets = ResponsesWebSocket(self, self._sessions, per_key=limits.websockets_per_key)
+        self._serve_agents(settings, own_runs)
+        self._table = route_table(self, self._routing, self._sessions, self._agents, self._scrub)
         self._router = Starlette(
             routes=[*self._table.routes, *self._own_routes()],
-            exception_handlers={404: _not_found, 405: _method_not_allowed},
+            exception_handlers={404: not_found, 405: method_not_allowed},
             lifespan=self._lifespan,
         )
+        self._run_counts = None if self._sessions is None else RunCounts(self._sessions.store)
         self._request_ids = fresh_context().ids
         self._bodies: dict[str, MemoryReservation] = {}
         """The memory of request bodies, by request id."""
         self._runs: set[Run] = set()
         self._draining = False
+        self._unlogged: set[str] = set()
+        """The ids of requests that are in no line of the log yet."""
+
+    def _control_access(self, settings: Settings, store: SqlStore | None) -> None:
+        """Makes what decides who may do what: keys, and their limits."""
+        server = settings.server
+        self._keys = KeyRing(settings.keys, None if store is None else store.accounts)
+        readable = [*(self._page.paths if self._page is not None else ())]
+        if server.metrics == "public":
+            readable.append(METRICS)
+        self._guard = RequestGuard(server.host, server.hosts, self._keys, readable)
+        self._prices = PriceTable(settings.prices, _urls(settings))
+        self._ledger = UsageLedger(store, self._prices)
+        self._limiter = Limiter(self._keys, self._ledger, self._prices, store)
+        self._admissions: dict[Run, Admission] = {}
+
+    def _observe(self, settings: Settings) -> None:
+        """Makes the observers of finished requests: log, hooks, metrics, traces."""
+        self._metrics: Metrics | None = None
+        if settings.server.metrics != "off":
+            self._metrics = Metrics(
+                _named_targets(settings), self._scrub, self._prices.cost_of, nested=[AGENTS.name]
+            )
+        self._telemetry = _telemetry(settings, self._scrub)
+        self._hooks = Hooks(load_hooks(settings))
+        self._observers: list[Observer] = [self._log, *self._hooks.observers]
+        self._observers += [
+            one.observe for one in (self._metrics, self._telemetry) if one is not None
+        ]
+
+    def _serve_agents(self, settings: Settings, own_runs: bool) -> None:
+        """Makes agents, as models and by their runs, and background responses: all of them need a
+        store. Raises SettingsError."""
+        self._agents: AgentService | None = None
+        self._background: BackgroundResponses | None = None
+        if self._sessions is not None:
+            self._agents = AgentService(
+                settings,
+                self._routing,
+                self._sessions.persistence,
+                self.limits,
+                self._scrub,
+                self._observers,
+                partial(self._limiter.admit, is_turn=True),
+                self._prices,
+                own_runs,
+                [one.observe_run for one in (self._metrics, self._telemetry) if one is not None],
+            )
+            workers = settings.workers
+            self._background = BackgroundResponses(
+                self, self._sessions, self._agents.dispatcher, workers.lease, workers.concurrency
+            )
+            if not own_runs:
+                self._agents.runtime.queues[BACKGROUND] = self._background.advance
+        if self._agents is not None and settings.agents:
+            # The agents ask the models of the settings; clients may ask the agents as well.
+            if self._sessions is not None:
+                agents = self._agents.upstream
+                self._sessions.cancel_begun = lambda entry: agents.cancel_key(entry.owner, entry.id)
+            self._routing = Routing({}, {})
+            self._update_routing(self._model_routing.upstreams, settings)
+
+    def _update_routing(
+        self, upstreams: Mapping[str, Upstream], settings: Settings
+    ) -> list[Upstream]:
+        """Returns the upstreams that are no longer used."""
+        unused = self._model_routing.update(upstreams, settings.models, settings.policies)
+        if self._agents is not None and self._routing is not self._model_routing:
+            agents = self._agents.upstream
+            name = agents.config.name
+            aliases = {agent: (f"{name}/{agent}",) for agent in self._settings.agents}
+            self._routing.update(
+                {**upstreams, name: agents}, {**aliases, **settings.models}, settings.policies
+            )
+        return unused
+
+    def reload(self, settings: Settings) -> None:
+        """Applies new settings to all further requests (reload.py has the list); open responses go
+        on as they began. Raises ValueError if an upstream cannot be used; then nothing changes."""
+        if settings == self._settings:
+            return
+        before = self._routing.upstreams
+        upstreams: dict[str, Upstream] = {}
+        for place in settings.upstreams:
+            kept = before.get(place.name)
+            # With its connections, and what its breakers have seen.
+            is_same = kept is not None and kept.config == place
+            upstreams[place.name] = kept if kept and is_same else upstream_for(place)
+        self._scrub.add(settings.secrets)
+        live = {name: getattr(settings.server, name) for name in LIVE_SERVER}
+        self._server = msgspec.structs.replace(self._server, **live)
+        self.keepalive, self.reject_lossy = self._server.keepalive, self._server.reject_lossy
+        self._keys.update(settings.keys)
+        self._prices.update(settings.prices, _urls(settings))
+        with suppress(RuntimeError):  # before the loop runs, `running` will do it
+            asyncio.get_running_loop().run_in_executor(None, self._prices.preload)
+        for upstream in self._update_routing(upstreams, settings):
+            if isinstance(upstream, HttpUpstream):
+                upstream.retire()
+                self._retired.append(upstream)
+        self._retired = [one for one in self._retired if one.busy]
+        logs.begin(self._server.log, self._scrub, self._server.log_format)
+        log_reload(self._settings, settings)
+        self._settings = settings
 
     def _own_routes(self) -> list[BaseRoute]:
         websocket = WebSocketRoute("/v1/responses", self._sockets)
+        usage = UsageEndpoint(self._ledger, self._keys)
+        probes = Probes(self, self._sessions, self._store.url)
         return [
             # A Route of the same path stands in the table, too: starlette tells them apart by the
             # scope.
             *([websocket] if self._server.websocket else []),
-            Route("/health", self._health, methods=GET),
-            Route("/", self._health, methods=["HEAD"]),
-            Route("/api/hello", self._health, methods=["HEAD"]),  # sent by Claude Code first
-            Route("/ready", self._ready, methods=GET),
+            *([] if self._sessions is None else [Route("/v1/usage", usage, methods=GET)]),
+            Route("/health", probes.health, methods=GET),
+            Route("/", probes.health, methods=["HEAD"]),
+            Route("/api/hello", probes.health, methods=["HEAD"]),  # sent by Claude Code first
+            Route("/ready", probes.ready, methods=GET),
+            *([] if self._metrics is None else [Route(METRICS, self._show_metrics, methods=GET)]),
+            # Behind the HEAD of the probes, which starlette would answer with the page.
+            *(self._page.routes() if self._page is not None else ()),
         ]
 
     @property
@@ -138,7 +277,8 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Does everything but listen: stores, takes over what dead processes have left, and works
         on the runs of agents. Raises StoreError."""
-        logs.begin(self._server.log, self._scrub)
+        logs.begin(self._server.log, self._scrub, self._server.log_format)
+        self._hooks.start()
         gc.collect()
         gc.freeze()  # objects of the startup stay, so the collector need not visit them again
         # The default of 700 makes a busy process collect all the time, and find next to nothing:
@@ -146,18 +286,34 @@ class Gateway:
         gc.set_threshold(20_000, 20, 20)
         if self._sessions is not None:
             await self._sessions.start(self._runs)
+        create_task, tasks = asyncio.get_running_loop().create_task, []
+        # Not on the loop, and nobody waits for it: it takes some tenths of a second.
+        tasks.append(create_task(asyncio.to_thread(self._prices.preload)))
+        if self._metrics is not None and self._metrics.is_shared:
+            tasks.append(create_task(self._metrics.sample_forever(self._gauges)))
         try:
+            await self._keys.refresh()
+            await self._ledger.start()
+            tasks.append(create_task(self._keys.keep_fresh()))
+            tasks.append(create_task(self._ledger.keep(self._limiter.give_back)))
             if self._agents is not None:
                 await self._agents.start()
             yield
         finally:
+            for task in tasks:
+                task.cancel()
             # Before the store: what its runs do last is written.
+            if self._background is not None:
+                self._background.stop()
             if self._agents is not None:
                 await self._agents.close()
             if self._sessions is not None:
-                await self._sessions.close()
-            for upstream in self._routing.upstreams.values():
+                await self._sessions.close(self._ledger.close)
+            for upstream in (*self._routing.upstreams.values(), *self._retired):
                 await upstream.close()
+            await asyncio.to_thread(self._hooks.close)
+            if self._telemetry is not None:
+                await self._telemetry.close()
 
     # Requests
 
@@ -172,26 +328,67 @@ class Gateway:
             return
         # First of all: every response has the id, also that of a refusal.
         id = scope["weft.id"] = self._request_ids.mint("req")
-        headers, path = headers_of(scope), scope["path"]
-        is_websocket = scope["type"] == "websocket"
-        dialect, about = dialect_of(path, headers), http_response.weft_headers(id)
+        method = "WEBSOCKET" if scope["type"] == "websocket" else scope["method"]
+        record = AccessRecord(id, method, scope["path"])
+        ACCESS.set(record)
+        self._unlogged.add(id)
         try:
-            method = "WEBSOCKET" if is_websocket else scope["method"]
-            caller = self._guard.authorize(method, path, headers)
+            await self._answer(scope, receive, send, record)
+        finally:
+            if id in self._unlogged:  # no run has logged it, or will
+                self._unlogged.remove(id)
+                if self._metrics is not None:
+                    self._metrics.observe_access(record)
+                if logs.LEVELS[logs.access_level(record)] >= logs.LEVELS[self._server.log]:
+                    logs.write(logs.access(record, self._scrub))
+
+    @property
+    def probes(self) -> Any:
+        """The app of a process that takes no requests: only `/health`, `/ready` and `/metrics`."""
+        return self._answer_probe
+
+    async def _answer_probe(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in PUBLIC_PATHS or scope["path"] == METRICS:
+            await self(scope, receive, send)
+            return
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 404, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, record: AccessRecord
+    ) -> None:
+        id, path, headers = scope["weft.id"], scope["path"], headers_of(scope)
+        is_websocket = scope["type"] == "websocket"
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        if has_body and not is_websocket and may_be_left_unread(headers):
+            send = closing_if_unread(scope[EXCHANGE], send)
+        try:
+            try:
+                caller = self._guard.authorize(record.method, path, headers)
+            except UnknownKey:
+                # It may have been made through another process a moment ago.
+                if not await self._keys.look_up():
+                    raise
+                caller = self._guard.authorize(record.method, path, headers)
         except HttpRejection as rejection:
+            note_response(rejection.status, rejection.error)
+            dialect = dialect_of(path, headers)
             if is_websocket:  # the handshake is answered with a status
                 data = http_response.render_error(dialect, rejection.error)[1]
                 start = {"type": "websocket.http.response.start", "status": rejection.status}
                 await send({**start, "headers": [http_response.JSON_TYPE]})
                 await send({"type": "websocket.http.response.body", "body": data})
             else:
+                about = http_response.weft_headers(id)
                 await http_response.send_error(send, dialect, rejection, about)
             return
         # Without keys all responses belong to the caller "".
-        scope["weft.caller"] = caller or ""
+        scope["weft.caller"] = record.caller = caller or ""
+        if is_websocket:
+            record.status = 101
         if not is_websocket and caller is not None:
             scope[EXCHANGE].mark_authenticated()
-        has_body = b"content-length" in headers or b"transfer-encoding" in headers
         if is_websocket or not has_body:
             await self._dispatch(scope, headers, receive, send)
             return
@@ -205,7 +402,8 @@ class Gateway:
             await self._dispatch(scope, headers, body.receive, send)
         except HttpRejection as rejection:
             closing = (b"connection", b"close")  # the rest of the body is not read
-            await http_response.send_error(send, dialect, rejection, [*about, closing])
+            about = [*http_response.weft_headers(id), closing]
+            await http_response.send_error(send, dialect_of(path, headers), rejection, about)
         finally:
             self._release(id)
 
@@ -237,10 +435,19 @@ class Gateway:
 
     # Runs
 
-    def start(self, incoming: IncomingRequest) -> Run:
-        """The one place where a request is admitted and counted. Raises RequestFailed."""
+    async def start(self, incoming: IncomingRequest) -> Run:
+        """A run of a new request. Raises RequestFailed."""
+        return await self.run(self.admit(incoming))
+
+    async def launch(self, incoming: IncomingRequest) -> bytes:
+        if self._background is None:
+            raise InternalError("without a store nothing runs in the background")
+        return await self._background.launch(incoming)
+
+    def admit(self, incoming: IncomingRequest) -> IncomingRequest:
+        """Checks a new request, except the limits of its key. Raises RequestFailed."""
         if self._draining:
-            raise HttpRejection(503, _SHUTTING_DOWN)
+            raise HttpRejection(503, SHUTTING_DOWN)
         # Counted anew each time, instead of a counter per key that every way out of a run would
         # have to keep right.
         allowed = self._server.limits.streams_per_key
@@ -251,27 +458,89 @@ class Gateway:
         body = self._bodies.get(incoming.id)
         if body is not None:  # with earlier turns, it may be larger than what was received
             # Before the run exists: if this raises, nothing has to be undone.
-            body.reserve(max(body.size, ASCII_FACTOR * len(incoming.body.raw)))
+            needed = ASCII_FACTOR * len(incoming.body.raw)
+            if needed > body.size:
+                body.reserve(needed)
+        self.check_model(incoming.caller, incoming.model)
         try:
-            targets = self._routing.targets(incoming.model)
+            lossy = self._routing.policy(incoming.model).lossy
         except UnknownModel as problem:
-            raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
+            raise _model_not_found(problem) from None
+        if lossy is not None:
+            incoming = replace(incoming, reject_lossy=lossy == "refuse")
         if self._server.tool_session and incoming.body.dialect == RESPONSES:
             incoming = replace(incoming, tool_session=True)
-        writer = reasoning = None
         if self._sessions is not None:
             incoming = self._sessions.with_store_policy(incoming)
+        return incoming
+
+    def _targets(self, incoming: IncomingRequest) -> tuple[Target, ...]:
+        try:
+            return self._routing.targets(incoming.model, self._load)
+        except UnknownModel as problem:
+            raise _model_not_found(problem) from None
+
+    def _load(self, target: str) -> int:
+        # Counted anew each time, as above: no way out of a run can leave it wrong.
+        return sum(run.target == target for run in self._runs)
+
+    async def run(self, incoming: IncomingRequest, *, is_new: bool = True) -> Run:
+        """A run of a request that was admitted, here or in another process. One that is not new was
+        counted before. Raises RequestFailed if no upstream has its model, or a limit of its key is
+        reached."""
+        targets, raw = self._targets(incoming), incoming.body.raw
+        if is_new and self._server.remote_urls == "refuse":
+            try:
+                await for_body(raw, refuse_urls, raw)
+            except BadRequest as problem:
+                raise incoming.failed(problem) from None
+        admission = await self._limiter.admit(incoming, targets, is_turn=not is_new)
+        body = self._bodies.get(incoming.id)
+        if self._telemetry is not None:
+            incoming = replace(incoming, trace=self._telemetry.begin(incoming.traceparent))
+        writer = reasoning = None
+        if self._sessions is not None:
             writer = self._sessions.persistence.writer(incoming)
             reasoning = self._sessions.store if self._store.reasoning else None
-        run = Run(incoming, targets, self.limits, self._scrub, (self._log,), writer, reasoning)
+        run = Run(
+            incoming,
+            targets,
+            self.limits,
+            self._scrub,
+            self._observers,
+            writer,
+            reasoning,
+            admission.charge,
+        )
+        run.headers = admission.headers(incoming.body.dialect)
         self._runs.add(run)
+        self._unlogged.discard(incoming.id)  # the run logs it when it is over
+        self._admissions[run] = admission
         if body is not None:
             body.holders += 1  # a run in the background outlives its request
         return run
 
+    async def check_limits(self, incoming: IncomingRequest) -> None:
+        """Counts a request that another process runs. Raises RequestFailed if a limit of its key is
+        reached."""
+        (await self._limiter.admit(incoming, self._targets(incoming))).close()
+
+    def check_model(self, caller: str, model: str) -> None:
+        self._keys.client(caller).check_model(model)
+
+    def usable_models(self, caller: str, models: Iterable[str]) -> list[str]:
+        return list(filter(self._keys.client(caller).may_use, models))
+
+    def traced(self, name: str, headers: Mapping[bytes, bytes]) -> AbstractContextManager[str]:
+        """A span around something that is no run of a request; see Telemetry.traced."""
+        if self._telemetry is None:
+            return nullcontext("")
+        return self._telemetry.traced(name, traceparent_of(headers))
+
     def end_run(self, run: Run) -> None:
         if run in self._runs:
             self._runs.remove(run)
+            self._admissions.pop(run).close()
             self._release(run.record.id)
 
     def _release(self, id: str) -> None:
@@ -282,8 +551,8 @@ class Gateway:
 
     def _log(self, record: RequestRecord) -> None:
         has_failed = record.error is not None or record.unstored is not None
-        # A request that failed is a warning, and is logged at every level but `error`.
-        if has_failed or logs.LEVELS[self._server.log] <= logs.LEVELS["info"]:
+        level = "warning" if has_failed else "info"
+        if logs.LEVELS[level] >= logs.LEVELS[self._server.log]:
             logs.write(logs.request(record, self._scrub))
 
     # Shutdown
@@ -292,58 +561,88 @@ class Gateway:
     def is_draining(self) -> bool:
         return self._draining
 
+    @property
+    def open_requests(self) -> int:
+        return len(self._runs)
+
     def drain(self) -> None:
         self._draining = True
         self._sockets.drain()
+        if self._background is not None:
+            self._background.drain()
         if self._agents is not None:
             self._agents.drain()
 
     def abort(self) -> None:
         for run in list(self._runs):
-            run.stop(_SHUTTING_DOWN)
+            run.stop(SHUTTING_DOWN)
 
     # Operations
 
-    async def _health(self, request: HttpRequest) -> HttpResponse:
-        return _json({"status": "ok"})
+    async def _show_metrics(self, request: HttpRequest) -> HttpResponse:
+        assert self._metrics is not None  # otherwise there is no route to it
+        runs = {} if self._run_counts is None else await self._run_counts.read()
+        self._metrics.sample(self._gauges())
+        accept = request.headers.get("accept", "")
+        # Those of several workers are read from files.
+        body, content_type = await offload(self._metrics.render, accept, runs)
+        return HttpResponse(body, headers={"content-type": content_type})
 
-    async def _ready(self, request: HttpRequest) -> HttpResponse:
-        sessions, open_runs = self._sessions, len(self._runs)
-        disk = disk_of(self._store.url) if sessions is not None else None
-        reason = None
-        if self._draining:
-            reason = "the server is shutting down"
-        elif sessions is not None and sessions.lease_error is not None:
-            # Each renewal of the lease is a write, so a probe need not try one of its own.
-            reason = f"the store accepts no writes: {sessions.lease_error}"
-        elif disk is not None and free_bytes(disk) < MIN_FREE_DISK:
-            reason = "the disk of the store is full"
-        if reason is None:
-            return _json({"status": "ready", "open": open_runs})
-        status = "draining" if self._draining else "unready"
-        return _json({"status": status, "reason": reason, "open": open_runs}, 503)
-
-
-def disk_of(url: str) -> Path | None:
-    """Returns the folder of an SQLite store; None for other stores."""
-    file = url.removeprefix("sqlite:///")
-    return None if file == url else Path(file).parent
+    def _gauges(self) -> GatewayState:
+        store = None if self._sessions is None else self._sessions.store
+        return GatewayState(
+            open_requests=self.open_requests,
+            open_streams=sum(run.record.stream for run in self._runs),
+            # Those of agents and of clients: each has its own.
+            breakers=[*self._model_routing.breakers, *self._routing.breakers],
+            store_lag=0.0 if store is None else store.lag,
+            store_queue=0 if store is None else store.waiting,
+        )
 
 
-def free_bytes(folder: Path) -> int:
-    """Returns the free space on the disk of a folder."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
+def _urls(settings: Settings) -> dict[str, str]:
+    """The base URLs of the upstreams."""
+    return {place.name: place.base_url for place in settings.upstreams}
 
 
-def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions | None:
-    if not store.enabled:
+def _telemetry(settings: Settings, scrub: Scrubber) -> "Telemetry | None":
+    if settings.otel.endpoint is None:
         return None
+    places = {place.name: place for place in (*settings.upstreams, AGENTS)}
+    models = ModelLabels(_named_targets(settings), scrub)
+    module = import_module(TELEMETRY)
+    found: Telemetry = module.Telemetry(settings.otel, models, places, scrub, nested=AGENTS.name)
+    return found
+
+
+def _named_targets(settings: Settings) -> Iterator[str]:
+    """Every `<upstream>/<model>` in the settings."""
+    for place in settings.upstreams:
+        yield from (f"{place.name}/{model}" for model in place.models)
+    for targets in settings.models.values():
+        yield from (target for target in targets if "*" not in target)
+    yield from (agent.model for agent in settings.agents.values())
+    yield from (f"{AGENTS.name}/{name}" for name in settings.agents)
+
+
+def _sessions(
+    store: SqlStore, settings: StoreSettings, window: float, keepalive: float, scrub: Scrubber
+) -> Sessions:
     policy = RetentionPolicy(
-        store.persist == "all", DAY * store.retention, DAY * store.log_retention, store.lease
+        settings.persist == "all",
+        DAY * settings.retention,
+        DAY * settings.log_retention,
+        settings.lease,
+        DAY * settings.upstream_retention,
     )
-    persistence = Persistence(store_from_url(store.url), required=store.required)
+    persistence = Persistence(
+        store, required=settings.required, upstream=settings.upstream, scrub=scrub
+    )
     return Sessions(persistence, window, policy, keepalive)
+
+
+def _model_not_found(problem: UnknownModel) -> RequestFailed:
+    return RequestFailed(new_error("not-found", str(problem), param="model"))
 
 
 class _StartTracker:
@@ -357,40 +656,6 @@ class _StartTracker:
 
     def __call__(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
         self.started = True
+        if "status" in message:
+            note_response(message["status"])
         return self._send(message)
-
-
-def _json(value: object, status: int = 200) -> HttpResponse:
-    return HttpResponse(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _error_response(
-    request: HttpRequest, status: int, error: ErrorPart, more: Mapping[str, str] | None = None
-) -> HttpResponse:
-    dialect = dialect_of(request.url.path, headers_of(request.scope))
-    about = http_response.weft_headers(request.scope["weft.id"])
-    headers = {name.decode(): value.decode() for name, value in about} | dict(more or {})
-    body = http_response.render_error(dialect, error)[1]
-    return HttpResponse(body, status, headers, media_type="application/json")
-
-
-async def _not_found(request: HttpRequest, problem: Exception) -> HttpResponse:
-    path = request.url.path
-    dialect = dialect_of(path, headers_of(request.scope))
-    # in OpenAI's dialects the code of not-found would say that the model does not exist
-    is_openai = dialect in (CHAT_COMPLETIONS, RESPONSES)
-    error_class: ErrorClass = "bad-request" if is_openai else "not-found"
-    return _error_response(request, 404, new_error(error_class, f"{path[:200]} does not exist"))
-
-
-async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpResponse:
-    allowed = problem.headers if isinstance(problem, HTTPException) else None
-    status, message = 405, f"{request.method} is not allowed on {request.url.path[:200]}"
-    if "sec-websocket-key" in request.headers:  # HttpProtocol has removed its upgrade
-        # Codex falls back to HTTP at once if a handshake is answered with 426; on any other status
-        # it tries the socket several times first.
-        status, message = 426, "WebSocket is disabled on this server"
-        # RFC 9110: a 426 names the protocol to use (15.5.22), Connection names that field (7.8).
-        allowed = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
-    error = msgspec.structs.replace(new_error("bad-request", message), status=status)
-    return _error_response(request, status, error, allowed)

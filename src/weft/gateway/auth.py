@@ -7,16 +7,17 @@ keys everybody who can connect is allowed, but only with JSON, which no page can
 preflight.
 """
 
-import hmac
 import re
-from collections.abc import Iterable, Mapping
-from hashlib import sha256
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
 
 from weft.dialects import KEY_HEADERS
 from weft.dialects.error_classes import new_error
-from weft.gateway.settings.urls import is_loopback
 from weft.parts import ErrorPart
 from weft.relay.incoming import RequestFailed
+from weft.upstream.urls import is_loopback
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
@@ -25,8 +26,22 @@ PUBLIC_PATHS = frozenset(("/health", "/ready"))
 PROBE_PATHS = frozenset(("/", "/api/hello"))
 """Paths where clients check that there is a server, with HEAD and without a key."""
 
+PREFLIGHTED = frozenset(
+    (
+        b"application/json",
+        # uploaded captures
+        b"application/octet-stream",
+        b"application/x-ndjson",
+        b"text/event-stream",
+    )
+)
+"""The types of bodies that a foreign page cannot send without asking first."""
+
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
 _SAFE_METHODS = ("GET", "HEAD")
+_KEY_HEADERS = [
+    (name.encode(), scheme.strip().lower().encode()) for name, scheme in KEY_HEADERS.items()
+]
 
 
 class HttpRejection(RequestFailed):
@@ -35,16 +50,55 @@ class HttpRejection(RequestFailed):
     def __init__(self, status: int, error: ErrorPart) -> None:
         super().__init__(error)
         self.status = status
+        self.headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+class UnknownKey(HttpRejection):
+    """No client has this key."""
+
+    def __init__(self) -> None:
+        super().__init__(401, new_error("auth", "invalid API key"))
+
+
+SOCKET_KEY = b"sec-websocket-key"
+"""What is left of a handshake that HttpProtocol takes for an ordinary request."""
+
+
+class WebSocketDisabled(HttpRejection):
+    """A handshake where there are no WebSockets. Codex falls back to HTTP at once if it is answered
+    with 426; on any other status it tries the socket several times first."""
+
+    def __init__(self) -> None:
+        error = new_error("bad-request", "WebSocket is disabled on this server")
+        super().__init__(426, msgspec.structs.replace(error, status=426))
+        # RFC 9110: a 426 names the protocol to use (15.5.22), Connection names that field (7.8).
+        self.headers = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"Upgrade"))
+
+
+class Keys(Protocol):
+    """The keys of clients."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are none, so that none is needed."""
+        ...
+
+    def find_name(self, key: bytes) -> str | None:
+        """The name of the client with this key. Takes the same time for all keys of a length."""
+        ...
 
 
 class RequestGuard:
     """Authorizes each request by its head alone."""
 
-    def __init__(self, bound: str, hosts: Iterable[str], keys: Mapping[str, str]) -> None:
-        """`keys` are the secrets of clients, by name."""
+    def __init__(
+        self, bound: str, hosts: Iterable[str], keys: Keys, readable: Iterable[str] = ()
+    ) -> None:
+        """`readable` are further paths that need no key to be read."""
         served = tuple(host.lower() for host in hosts)
         self._hosts = frozenset((*LOOPBACK_HOSTS, *served) if is_loopback(bound) else served)
-        self._keys = [(sha256(secret.encode()).digest(), name) for name, secret in keys.items()]
+        self._keys = keys
+        self._readable = frozenset(readable)
 
     def authorize(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
         """Returns the name of the request's key: empty if no keys are set, None if the path needs
@@ -59,7 +113,9 @@ class RequestGuard:
             _check_origin(method, host, headers)
         if path in PUBLIC_PATHS or (method == "HEAD" and path in PROBE_PATHS):
             return None
-        if not self._keys:
+        if method in _SAFE_METHODS and path in self._readable:
+            return None
+        if self._keys.is_open:
             _check_content_type(method, headers)
             return ""
         return self._key_name(headers)
@@ -70,7 +126,8 @@ class RequestGuard:
         if found is None:
             raise HttpRejection(400, new_error("bad-request", f"invalid Host {value[:100]!r}"))
         # `server.hosts` may name a host with its port, or without: then any port is right.
-        if self._hosts and not {found[1].lower(), value.lower()} & self._hosts:
+        hosts, name = self._hosts, found[1].lower()
+        if hosts and name not in hosts and value.lower() not in hosts:
             message = f"Host {value[:100]!r} is not served here; add it to server.hosts"
             # Misdirected Request (RFC 9110, 15.5.20).
             raise HttpRejection(421, new_error("bad-request", message))
@@ -88,13 +145,10 @@ class RequestGuard:
         if len(keys) > 1:
             message = "the request has different API keys; send one, or the same in each header"
             raise HttpRejection(400, new_error("bad-request", message))
-        # compare_digest tells the length of what it compares: digests are all of one length.
-        digest = sha256(keys.pop()).digest()
-        # Every key is compared, in constant time: how long it takes tells nothing.
-        found = [name for known, name in self._keys if hmac.compare_digest(known, digest)]
-        if not found:
-            raise HttpRejection(401, new_error("auth", "invalid API key"))
-        return found[0]
+        name = self._keys.find_name(keys.pop())
+        if name is None:
+            raise UnknownKey
+        return name
 
 
 def _check_origin(method: str, host: str, headers: Mapping[bytes, bytes]) -> None:
@@ -120,7 +174,7 @@ def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
         return  # an empty body needs no type
     # Without a preflight (Fetch, "CORS-safelisted request-header") a page can send only forms and
     # text/plain.
-    if kind != b"application/json":
+    if kind not in PREFLIGHTED:
         message = f"Content-Type {kind.decode('latin-1')[:100]!r}; expected application/json"
         raise HttpRejection(415, new_error("bad-request", message))
 
@@ -128,11 +182,12 @@ def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
 def request_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
     """Returns the different keys in the headers of a request, whichever its client uses."""
     keys: set[bytes] = set()
-    for name, scheme in KEY_HEADERS.items():
-        value = headers.get(name.encode(), b"")
-        if scheme:
+    for name, scheme in _KEY_HEADERS:
+        value = headers.get(name, b"")
+        if value and scheme:
             # RFC 9110 (11.1): the name of a scheme has no case.
             given, _, token = value.partition(b" ")
-            value = token.strip() if given.lower() == scheme.strip().lower().encode() else b""
-        keys.add(value)
-    return keys - {b""}
+            value = token.strip() if given.lower() == scheme else b""
+        if value:
+            keys.add(value)
+    return keys

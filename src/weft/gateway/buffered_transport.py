@@ -44,7 +44,8 @@ class BufferedTransport(asyncio.Transport):
         # one.
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         self.written += len(chunk)
-        self._flush_head()
+        if self._head is not None:
+            self._flush_head()
         self.inner.write(chunk)
 
     def _flush_head(self) -> None:

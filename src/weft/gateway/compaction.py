@@ -96,7 +96,9 @@ class CompactResponse(Endpoint):
         )
         # The summary's request is not the client's: it is parsed anew, since its items are others.
         await parse_request(request, self._gateway.limits)
-        await _CompactionRun(self._gateway, items)._serve(self._gateway.start(request), scope, send)
+        await _CompactionRun(self._gateway, items)._serve(
+            await self._gateway.start(request), scope, send
+        )
         return None
 
 
@@ -134,7 +136,14 @@ class _CompactionRun(Endpoint):
 def _summary_request(incoming: IncomingRequest, conversation: list[Raw]) -> bytes:
     """The request for a summary of the conversation."""
     request = decode_body(_request, incoming.body.raw)
-    items = [one for item in conversation for one in _as_message(item)]
+    items: list[Raw] = []
+    for item in conversation:
+        type = history.read_shape(item).type
+        convert = _MESSAGES.get(type)
+        try:
+            items += [item] if convert is None else convert(item)
+        except ValueError as problem:
+            raise BadRequest("input", f"{type}: {problem}") from None
     body: dict[str, object] = {
         "model": incoming.model,
         "input": [*items, _message("user", INSTRUCTION)],
@@ -146,16 +155,6 @@ def _summary_request(incoming: IncomingRequest, conversation: list[Raw]) -> byte
         "prompt_cache_key": request.prompt_cache_key,
     }
     return _json(body | {name: value for name, value in options.items() if value is not None})
-
-
-def _as_message(item: Raw) -> list[Raw]:
-    """An item as a message for the model, or as none."""
-    found = history.read_shape(item)
-    convert = _MESSAGES.get(found.type)
-    try:
-        return [item] if convert is None else convert(item)
-    except ValueError as problem:
-        raise BadRequest("input", f"{found.type}: {problem}") from None
 
 
 def _call_message(item: Raw) -> list[Raw]:

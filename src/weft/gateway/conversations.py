@@ -43,9 +43,15 @@ _ID = re.compile(r"[A-Za-z0-9_.:=-]{1,256}")
 _json = msgspec.json.Encoder().encode
 
 
+class _Fork(msgspec.Struct):
+    conversation: str
+    after_item: str | None = None
+
+
 class _NewConversation(msgspec.Struct):
     items: list[Raw] | None = None
     metadata: Metadata | None = None
+    fork: _Fork | None = None
 
 
 class _ChangedConversation(msgspec.Struct):
@@ -58,6 +64,7 @@ class _AddedItems(msgspec.Struct):
 
 _new = msgspec.json.Decoder(_NewConversation).decode
 _changed = msgspec.json.Decoder(_ChangedConversation).decode
+_read_metadata = msgspec.json.Decoder(Metadata).decode
 _more = msgspec.json.Decoder(_AddedItems).decode
 
 
@@ -72,11 +79,15 @@ class _ConversationEndpoint(StoreEndpoint):
         return found
 
 
-class CreateConversation(_ConversationEndpoint):
+class ConversationsEndpoint(_ConversationEndpoint):
     """`/v1/conversations`"""
 
     async def _handle(self, scope: Scope, receive: Receive) -> bytes:
+        if scope["method"] == "GET":
+            return await self._list(scope)
         created = decode_body(_new, await read_body(self._gateway, scope, receive))
+        if created.fork is not None:
+            return await self._fork(scope["weft.caller"], created.fork, created)
         items, metadata = new_items(created.items or ()), _metadata(created.metadata)
         id = fresh_context().ids.mint("conv")
         made = Conversation(id, scope["weft.caller"], time.time(), metadata)
@@ -85,6 +96,62 @@ class CreateConversation(_ConversationEndpoint):
         except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return conversation_object(made)
+
+    async def _list(self, scope: Scope) -> bytes:
+        """The newest first; with `q`, those with this text in their metadata, where titles are."""
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
+        after, wanted = query.get("after", [None])[-1], query.get("q", [""])[-1].casefold()
+        found: list[Conversation] = []
+        more = True
+        # Searched here, not in SQL: metadata is JSON that both databases store as bytes.
+        while more and len(found) <= limit:
+            try:
+                page = await self._store.conversations(scope["weft.caller"], after, MAX_PAGE_SIZE)
+            except NotFound:
+                raise BadRequest("after", f"no conversation {str(after)[:100]!r}") from None
+            found += [
+                one
+                for one in page.conversations
+                if not wanted or any(wanted in v.casefold() for v in _metadata_of(one).values())
+            ]
+            more = page.more
+            after = page.conversations[-1].id if page.conversations else after
+        objects = [conversation_fields(one) for one in found[:limit]]
+        return list_object(objects, [one.id for one in found[:limit]], more=len(found) > limit)
+
+    async def _fork(self, owner: str, fork: _Fork, created: _NewConversation) -> bytes:
+        """Copies the items of a conversation up to one of them."""
+        if created.items:
+            raise BadRequest("items", "not allowed together with fork")
+        origin = await self._store.conversation(owner, fork.conversation)
+        if origin is None:
+            raise not_found("Conversation", fork.conversation)
+        title = _metadata_of(origin).get(TITLE)
+        metadata = validate_metadata(
+            {
+                **({} if title is None else {TITLE: title}),
+                **(created.metadata or {}),
+                "forked_from": origin.id,
+                **({} if fork.after_item is None else {"forked_after": fork.after_item}),
+            }
+        )
+        id = fresh_context().ids.mint("conv")
+        made = Conversation(id, owner, time.time(), _json(metadata))
+        try:
+            await self._store.fork_conversation(made, origin.id, fork.after_item)
+        except NotFound:
+            message = f"no item {str(fork.after_item)[:100]!r} in {origin.id}"
+            raise BadRequest("fork.after_item", message) from None
+        return conversation_object(made)
+
+
+TITLE = "title"
+"""The metadata in which clients keep the title of a conversation."""
+
+
+def _metadata_of(conversation: Conversation) -> Metadata:
+    return _read_metadata(conversation.metadata)
 
 
 class ConversationEndpoint(_ConversationEndpoint):
@@ -182,14 +249,16 @@ def _metadata(metadata: Metadata | None) -> bytes:
 
 
 def conversation_object(conversation: Conversation) -> bytes:
-    return _json(
-        {
-            "id": conversation.id,
-            "object": "conversation",
-            "created_at": int(conversation.created),
-            "metadata": Raw(conversation.metadata),
-        }
-    )
+    return _json(conversation_fields(conversation))
+
+
+def conversation_fields(conversation: Conversation) -> dict[str, Raw]:
+    return {
+        "id": Raw(_json(conversation.id)),
+        "object": Raw(b'"conversation"'),
+        "created_at": Raw(_json(int(conversation.created))),
+        "metadata": Raw(conversation.metadata),
+    }
 
 
 def _list_object(items: Sequence[Item], *, more: bool) -> bytes:

@@ -6,16 +6,19 @@ client that disconnects cancels everything that runs for it.
 
 import asyncio
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft.agent.upstream import checked_key
 from weft.dialects import DIALECTS, http_of
 from weft.dialects.error_classes import ErrorPartExtra, new_error
 from weft.errors import BadRequest
 from weft.gateway import bodies, http_response
+from weft.gateway.access import note_response
 from weft.gateway.auth import HttpRejection
 from weft.gateway.http_protocol import EXCHANGE, Exchange
 from weft.gateway.http_response import ClientConnection, StreamResponse
@@ -31,6 +34,7 @@ from weft.relay.incoming import (
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream
+from weft.relay.trace_context import parse_traceparent
 
 T = TypeVar("T")
 
@@ -53,11 +57,29 @@ class GatewayContext(Protocol):
         """Whether the server is shutting down."""
         ...
 
-    def start(self, incoming: IncomingRequest) -> Run:
+    async def start(self, incoming: IncomingRequest) -> Run:
         """Raises RequestFailed if the request may not run."""
         ...
 
     def end_run(self, run: Run) -> None: ...
+
+    def check_model(self, caller: str, model: str) -> None:
+        """Raises HttpRejection if the key of the caller may not use the model."""
+        ...
+
+    def usable_models(self, caller: str, models: Iterable[str]) -> list[str]:
+        """Those of the models that the key of the caller may use."""
+        ...
+
+    def traced(self, name: str, headers: Mapping[bytes, bytes]) -> AbstractContextManager[str]:
+        """A span around something that is no run of a request. Yields the `traceparent` for what is
+        started inside, or nothing."""
+        ...
+
+    async def launch(self, incoming: IncomingRequest) -> bytes:
+        """Runs a response in the background, here or in another process; returns its first
+        snapshot. Raises RequestFailed, BadRequest, AlreadyExists, StoreError."""
+        ...
 
 
 class Preamble(msgspec.Struct):
@@ -85,19 +107,39 @@ def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
         # msgspec names the place in the text of its message, and nowhere else.
         message, _, path = str(problem).partition(" - at `$")
         path = path.rstrip("`").lstrip(".")
-        raise BadRequest(path, message[:1].lower() + message[1:]) from None
+        if not message.startswith("JSON"):
+            message = message[:1].lower() + message[1:]
+        raise BadRequest(path, message) from None
+
+
+HEADERS = "weft.headers"
+"""The key of the headers in the scope, once they were asked for."""
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
     """Returns the headers by name. The values of a repeated one are joined (RFC 9110, 5.3)."""
-    lines: list[tuple[bytes, bytes]] = scope["headers"]
-    headers = dict(lines)
-    if len(headers) == len(lines):  # of nearly every request
-        return headers
-    values: dict[bytes, list[bytes]] = {}
-    for name, value in lines:
-        values.setdefault(name, []).append(value)
-    return {name: b", ".join(one) for name, one in values.items()}
+    headers: dict[bytes, bytes] | None = scope.get(HEADERS)
+    if headers is None:
+        lines: list[tuple[bytes, bytes]] = scope["headers"]
+        headers = scope[HEADERS] = dict(lines)
+        if len(headers) != len(lines):
+            values: dict[bytes, list[bytes]] = {}
+            for name, value in lines:
+                values.setdefault(name, []).append(value)
+            headers.update({name: b", ".join(one) for name, one in values.items()})
+    return headers
+
+
+def traceparent_of(headers: Mapping[bytes, bytes]) -> str:
+    """Returns the header of W3C Trace Context; empty if there is none, or it is not valid."""
+    header = headers.get(b"traceparent", b"").decode("latin-1")
+    return header if header and parse_traceparent(header) is not None else ""
+
+
+def idempotency_key(scope: Scope) -> str | None:
+    """Returns the Idempotency-Key of a request. Raises BadRequest."""
+    raw = headers_of(scope).get(b"idempotency-key")
+    return None if raw is None else checked_key(raw.decode("latin-1"))
 
 
 async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:
@@ -125,6 +167,7 @@ class Endpoint:
     def __init__(self, gateway: GatewayContext, dialect: str) -> None:
         self._gateway = gateway
         self._dialect = dialect
+        self._version_header = (http_of(dialect).version or "").encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
@@ -141,7 +184,7 @@ class Endpoint:
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         """Starts a run; returns None if its response was sent already. Raises RequestFailed."""
-        return self._gateway.start(incoming)
+        return await self._gateway.start(incoming)
 
     async def _receive_request(self, scope: Scope, receive: Receive) -> IncomingRequest:
         """Reads and parses the request. Raises RequestFailed if it cannot be served,
@@ -174,18 +217,21 @@ class Endpoint:
         headers = headers_of(scope)
         # The beta flags of any dialect, since a client may enable a feature of an upstream that
         # has another one; the version only of its own.
-        betas = b",".join(headers.get(name, b"") for name in _BETA_HEADERS).decode("latin-1")
-        version_header = (http_of(self._dialect).version or "").encode()
-        version = headers.get(version_header, b"").decode("latin-1")
+        betas = b",".join([headers[name] for name in _BETA_HEADERS if name in headers])
+        flags = betas.decode("latin-1").split(",") if betas else ()
+        version = headers.get(self._version_header, b"").decode("latin-1")
         is_resumable = DIALECTS[self._dialect].resumable_by_id
+        key = headers.get(b"idempotency-key")
         return IncomingRequest(
             RequestBody(self._dialect, body),
             model,
             stream,
-            betas=tuple(flag for one in betas.split(",") if _WORD.fullmatch(flag := one.strip())),
+            betas=tuple(flag for one in flags if _WORD.fullmatch(flag := one.strip())),
             version=version if _WORD.fullmatch(version) else None,
             id=scope["weft.id"],
             caller=scope["weft.caller"],
+            traceparent=traceparent_of(headers),
+            idempotency_key=None if key is None else key.decode("latin-1"),
             reject_lossy=self._gateway.reject_lossy,
             resumable=stream and headers.get(b"weft-resume") == b"1" and is_resumable,
         )
@@ -201,7 +247,7 @@ class Endpoint:
                 response = StreamResponse(run, client, self._gateway.keepalive, writer)
                 await response.send()
             else:
-                await self._send_whole(run, id, send)
+                await self._send_whole(run, id, send, exchange)
         except asyncio.CancelledError:
             # Cancelled by the server, not by its client.
             if not watcher.disconnected:
@@ -214,13 +260,13 @@ class Endpoint:
                 self._gateway.end_run(run)
 
     def _client(self, scope: Scope, send: Send) -> ClientConnection:
-        return ClientConnection(scope["weft.id"], self._dialect, send, scope[EXCHANGE].write)
+        return ClientConnection(scope["weft.id"], self._dialect, send, scope[EXCHANGE])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         """How events are written."""
         return EventStreamWriter(DIALECTS[self._dialect].idle)
 
-    async def _send_whole(self, run: Run, id: str, send: Send) -> None:
+    async def _send_whole(self, run: Run, id: str, send: Send, exchange: Exchange) -> None:
         try:
             stream = await run.open()
             status, data = await stream.read_body()
@@ -234,9 +280,12 @@ class Endpoint:
             headers = http_response.weft_headers(id, run)
             run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
         else:
-            await http_response.send_body(
-                send, status, data, [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
-            )
+            headers = [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
+            is_small = len(data) <= http_response.SLICE
+            if is_small and status == 200 and exchange.respond(headers, data):
+                note_response(status)
+            else:
+                await http_response.send_body(send, status, data, headers)
 
     def render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """The body of a response that is not streamed."""

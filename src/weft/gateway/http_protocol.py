@@ -19,9 +19,10 @@ replaces that of its own request; if that has begun, the connection is closed wi
 import asyncio
 import logging
 import math
+import re
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -50,6 +51,9 @@ from weft.gateway.uvicorn_internals import (
     ServerState,
 )
 
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
 MAX_UNREAD_BODY = 262144
 """Bytes of a body that are read after its response, so that the connection can be reused."""
 
@@ -69,6 +73,9 @@ EXCHANGE = "weft.exchange"
 
 MIN_CHECK_INTERVAL = 0.01
 """The shortest time between two checks of one connection, in seconds."""
+
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What the value of a header cannot hold (RFC 9110, 5.5)."""
 
 log = logging.getLogger("weft.http")
 
@@ -174,6 +181,14 @@ class Exchange:
         if protocol is not None:
             protocol.registry.forget(protocol)
 
+    def close_if_unread(self) -> None:
+        """To be called before the head of a response: says in it that the connection ends, if the
+        body has not come. A client that is not told sends its next request on it (RFC 9112, 9.6).
+        """
+        cycle = self._cycle()
+        if cycle is not None and cycle.more_body and not cycle.response_started:
+            cycle.keep_alive = False
+
     def write(self, data: bytes) -> bool:
         """Sends a chunk of a response body that has begun and has no Content-Length; returns False
         if the client has to catch up first."""
@@ -182,6 +197,67 @@ class Exchange:
             return False
         self._transport.write_chunk(data)
         return not cycle.flow.write_paused
+
+    def respond(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Sends a whole response with status 200 in one write; returns False if the ASGI way has to
+        do it, as for `start`."""
+        cycle = self._cycle()
+        head = self._head(cycle, headers, (b"content-length", b"%d" % len(body)))
+        if cycle is None or head is None:
+            return False
+        self._transport.write(head + body)
+        self._complete(cycle)
+        return True
+
+    def start(self, headers: list[tuple[bytes, bytes]], data: bytes) -> bool:
+        """Sends the head of a stream with status 200 and its first chunk in one write. Returns
+        False, and does nothing, if that has to wait, or the connection ends with the response."""
+        if not data:  # an empty chunk would be the end
+            return False
+        cycle = self._cycle()
+        head = self._head(cycle, headers, (b"transfer-encoding", b"chunked"))
+        if cycle is None or head is None:
+            return False
+        cycle.chunked_encoding = True
+        self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
+        return True
+
+    def end(self) -> bool:
+        """Ends a stream that `start` began; returns False if the ASGI way has to do it."""
+        cycle = self._cycle()
+        if cycle is None or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
+            return False
+        if not cycle.response_started or cycle.response_complete or not cycle.chunked_encoding:
+            return False
+        self._transport.write(b"0\r\n\r\n")
+        self._complete(cycle)
+        return True
+
+    def _head(
+        self,
+        cycle: RequestResponseCycle | None,
+        headers: list[tuple[bytes, bytes]],
+        framing: tuple[bytes, bytes],
+    ) -> bytes | None:
+        """The head of a response, which is about to be sent; None if the ASGI way has to send
+        it."""
+        if cycle is None or cycle.disconnected or cycle.response_started:
+            return None
+        if cycle.flow.write_paused or not cycle.keep_alive:
+            return None
+        fields = [*cycle.default_headers, *headers, framing]
+        # Values that could end a line: uvicorn refuses them.
+        if _CONTROLS.search(b"".join([value for _, value in fields])):
+            return None
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        return b"HTTP/1.1 200 OK\r\n%b\r\n" % b"".join([b"%b: %b\r\n" % one for one in fields])
+
+    def _complete(self, cycle: RequestResponseCycle) -> None:
+        """Does what uvicorn does after the last byte."""
+        cycle.response_complete = True
+        cycle.message_event.set()
+        cycle.on_response()
 
     def on_disconnect(self, callback: Callable[[], None] | None) -> None:
         """Calls this when the client disconnects before the response is complete; at once, if it
@@ -198,6 +274,23 @@ class Exchange:
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
+
+
+def may_be_left_unread(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a body is so long that the connection ends if the app answers without reading it."""
+    length = headers.get(b"content-length")
+    return length is None or int(length) > MAX_UNREAD_BODY
+
+
+def closing_if_unread(exchange: Exchange, send: Send) -> Send:
+    """An ASGI `send` that says so in the head of such an answer."""
+
+    def send_message(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            exchange.close_if_unread()
+        return send(message)
+
+    return send_message
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -360,7 +453,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self._fields > self.limits.fields:
             raise StopParsing(TOO_MANY_FIELDS)
         if self._phase is HEAD:  # a trailer comes after all checks: it is dropped (RFC 9110, 6.5.1)
-            super().on_header(name, value)
+            name = name.lower()
+            self.headers.append((name, value))
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()

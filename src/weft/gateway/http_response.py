@@ -8,18 +8,21 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from weft.dialects import DIALECTS
 from weft.dialects.error_classes import error_headers, new_error
 from weft.errors import InternalError
+from weft.gateway.access import note_response
 from weft.gateway.auth import HttpRejection
 from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart
 from weft.relay.incoming import RequestFailed
 from weft.relay.run import Run
+from weft.relay.translation import RUN_HEADER
 from weft.sse import Event
 
 log = logging.getLogger("weft.gateway")
@@ -48,14 +51,18 @@ def weft_headers(id: str, run: Run | None = None) -> Headers:
     found = [(b"weft-request-id", id.encode()), (b"x-request-id", id.encode())]
     if run is None:
         return found
-    if run.upstream:
-        found.append((b"weft-upstream", run.upstream.encode()))
-    codes = dict.fromkeys(one.code for one in run.findings)
-    words = [*(f"warned:{path}" for path in run.warnings), *(f"found:{code}" for code in codes)]
-    if words:
-        count = len(run.warnings) + len(run.findings)
+    found += run.headers
+    if run.record.attempts:
+        found.append((b"weft-upstream", run.record.upstream.encode()))
+        found.append((b"weft-attempts", b"%d" % len(run.record.attempts)))
+    if run.record.agent_run is not None:
+        found.append((RUN_HEADER.encode(), run.record.agent_run.encode()))
+    warnings, findings = run.warnings, run.findings
+    if warnings or findings:
+        codes = dict.fromkeys(one.code for one in findings)
+        words = [*(f"warned:{path}" for path in warnings), *(f"found:{code}" for code in codes)]
         found.append((b"weft-findings", _header_list(words)))
-        found.append((b"weft-findings-count", b"%d" % count))
+        found.append((b"weft-findings-count", b"%d" % (len(warnings) + len(findings))))
     return found
 
 
@@ -80,6 +87,7 @@ async def send_json(send: Send, id: str, data: bytes, more: Headers | None = Non
 
 async def send_body(send: Send, status: int, data: bytes, headers: Headers) -> None:
     """Sends a response with this body."""
+    note_response(status)
     length = (b"content-length", b"%d" % len(data))
     start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
@@ -125,9 +133,11 @@ def write_slices(
 async def send_error(send: Send, dialect: str, failed: RequestFailed, headers: Headers) -> int:
     """Sends an error in a dialect; returns its status."""
     status, data = render_error(dialect, failed.error)
+    more = [(name.encode(), value.encode()) for name, value in error_headers(failed.error).items()]
     if isinstance(failed, HttpRejection):
         status = failed.status
-    more = [(name.encode(), value.encode()) for name, value in error_headers(failed.error).items()]
+        more += failed.headers
+    note_response(status, failed.error)
     # RFC 9110 (15.5.2): a 401 must name a scheme.
     if status == 401:
         more.append((b"www-authenticate", b"Bearer"))
@@ -158,16 +168,23 @@ def failure(id: str, problem: Exception) -> RequestFailed:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientConnection:
+class DirectWrites(Protocol):
+    """Writes without waiting: `Exchange` documents the methods."""
+
+    def start(self, headers: Headers, data: bytes) -> bool: ...
+
+    def write(self, data: bytes) -> bool: ...
+
+    def end(self) -> bool: ...
+
+
+class ClientConnection(msgspec.Struct, frozen=True):
     """Where the response to one HTTP request is sent."""
 
     id: str
     dialect: str
     send: Send
-    write: Callable[[bytes], bool]
-    """Writes to a body that has begun, without waiting; returns False if the client has to catch
-    up first."""
+    exchange: "DirectWrites"
 
 
 class StreamResponse:
@@ -219,16 +236,17 @@ class StreamResponse:
             await self._end()
         else:
             client = self._client
+            self._run.note_failure(failed.error)
             headers = weft_headers(client.id, self._run)
             status = await send_error(client.send, client.dialect, failed, headers)
             self._run.record.status = status
 
     def _write_now(self, events: list[Event]) -> bool:
         """Writes events without waiting; returns False if the client has to catch up first."""
-        self._timer.reset()
+        self._timer.last_activity = self._loop.time()
         data = self._writer.write(events)
         self._run.record.bytes_out += len(data)
-        return self._client.write(data)
+        return self._client.exchange.write(data)
 
     async def _send_events(self, events: Sequence[Event]) -> None:
         for data in write_slices(self._writer, events):
@@ -238,10 +256,12 @@ class StreamResponse:
     async def _send_data(self, data: bytes) -> None:
         self._writing = True
         try:
-            if not self._started:
-                await self._begin()
             self._run.record.bytes_out += len(data)
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            # The head leaves with the first events, in one write.
+            if self._started or not self._start(data):
+                if not self._started:
+                    await self._begin()
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             self._writing = False
         self._timer.reset()
@@ -250,15 +270,23 @@ class StreamResponse:
     def _send(self) -> Send:
         return self._client.send
 
+    def _head(self) -> Headers:
+        return [*self._headers, *weft_headers(self._client.id, self._run)]
+
+    def _start(self, data: bytes) -> bool:
+        self._started = self._client.exchange.start(self._head(), data)
+        return self._started
+
     async def _begin(self) -> None:
         self._started = True
-        headers = [*self._headers, *weft_headers(self._client.id, self._run)]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.start", "status": 200, "headers": self._head()})
 
     async def _end(self) -> None:
         if not self._started:  # there were no events, and no error
             await self._begin()
-        await self._send({"type": "http.response.body", "body": self._writer.end()})
+        last = self._writer.end()
+        if last or not self._client.exchange.end():
+            await self._send({"type": "http.response.body", "body": last})
 
     # Keepalives
 
@@ -276,7 +304,7 @@ class StreamResponse:
             return
         data = self._writer.keepalive(self._run.keepalive())
         if self._started:
-            self._client.write(data)
+            self._client.exchange.write(data)
         else:
             await self._send_data(data)
 

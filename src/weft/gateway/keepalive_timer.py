@@ -12,13 +12,14 @@ class KeepaliveTimer:
         self._callback = callback
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._last_activity = self._loop.time()
+        self.last_activity = self._loop.time()
+        """When something was sent last, by the clock of the loop."""
         if seconds:
             self._timer = self._loop.call_later(seconds, self._fire)
 
     def reset(self) -> None:
         """Something was sent: the time starts again."""
-        self._last_activity = self._loop.time()
+        self.last_activity = self._loop.time()
 
     def stop(self) -> None:
         """Stops for good, and drops the callback: it may hold this timer."""
@@ -30,11 +31,11 @@ class KeepaliveTimer:
         now = self._loop.time()
         # A reset only notes the time, since it comes with every event, and to cancel and schedule a
         # timer means work on the loop's heap. So the timer may fire early, and sleeps again.
-        left = self._last_activity + self._seconds - now
+        left = self.last_activity + self._seconds - now
         # asyncio runs a timer up to the resolution of its clock early.
         if left > 0.001:
             self._timer = self._loop.call_later(left, self._fire)
             return
-        self._last_activity = now
+        self.last_activity = now
         self._timer = self._loop.call_later(self._seconds, self._fire)
         self._callback()

@@ -1,4 +1,5 @@
-"""The log: one JSON object per line on standard error, without prompts, responses and keys.
+"""The log on standard error, without prompts, responses and keys: one JSON object per line, or one
+line for people if standard error is a terminal (log_text.py).
 
 Upstreams quote requests in their error messages, findings quote responses, and exceptions quote
 what they failed at. So an error is logged with its kind, class, code and status, and with its
@@ -7,6 +8,7 @@ class and stack, and with its message only if it comes from the system or from W
 """
 
 import logging
+import os
 import re
 import sys
 import time
@@ -17,9 +19,12 @@ import msgspec
 from weft.assembler import Failure
 from weft.dialects.error_classes import class_of, extra_of
 from weft.errors import InternalError
+from weft.gateway.access import AccessRecord
+from weft.gateway.log_text import render_text
 from weft.parts import ErrorKind, ErrorPart
 from weft.relay.request_record import RequestRecord
 from weft.scrub import Scrubber
+from weft.upstream.breaker import summary
 
 _encode = msgspec.json.Encoder().encode
 _HANDSHAKE_NOISE = "ASGI callable returned without completing handshake."
@@ -45,6 +50,9 @@ _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\\?$)|"(?:[^"\\]|\\.)*+(?:"|\\?$)
 _SAFE_MESSAGES = (OSError, InternalError)
 """Exceptions whose messages quote neither requests nor responses."""
 
+_OWN_STATUSES = frozenset((401, 403, 404, 405, 408, 413, 415, 421, 426, 429, 431, 503))
+"""Statuses of refusals that say nothing of what a request contains, except in quotation marks."""
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -66,6 +74,9 @@ class JsonLogHandler(logging.Handler):
             id = getattr(record, "request_id", None)
             if id is not None:
                 line["id"] = id
+            name = getattr(record, "event", None)
+            if isinstance(name, str):
+                line = {"event": name, **line, **getattr(record, "fields", {})}
             if record.exc_info is not None:
                 line["stack"] = self._scrub(_stack(record.exc_info[1]))
             write(line)
@@ -98,16 +109,28 @@ def _stack(problem: BaseException | None) -> str:
     return "".join(lines)
 
 
+class _LogForm:
+    """How lines are written; one for the process."""
+
+    text = False
+    colours = False
+
+
 def write(line: dict[str, object]) -> None:
     try:
-        sys.stderr.buffer.write(_encode(line) + b"\n")
+        data = render_text(line, _LogForm.colours).encode() if _LogForm.text else _encode(line)
+        sys.stderr.buffer.write(data + b"\n")
         sys.stderr.buffer.flush()
     except (OSError, ValueError):
         pass  # the disk is full, or the pipe is closed: streams go on
 
 
-def begin(level: str, scrub: Scrubber) -> None:
-    """Writes everything that this process logs to standard error."""
+def begin(level: str, scrub: Scrubber, form: str = "auto") -> None:
+    """Writes everything that this process logs to standard error. `form` is `text`, `json`, or
+    `auto`: text on a terminal."""
+    is_terminal = sys.stderr.isatty()
+    _LogForm.text = is_terminal if form == "auto" else form == "text"
+    _LogForm.colours = is_terminal and not os.environ.get("NO_COLOR")  # https://no-color.org
     root = logging.getLogger()
     # Replaced, not added: a handler that was there would write unscrubbed lines.
     root.handlers = [JsonLogHandler(scrub)]
@@ -146,6 +169,11 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
     if record.attempts:
         line["upstream"] = record.upstream
         line["attempts"] = len(record.attempts)
+        if len(record.attempts) > 1:
+            line["tried"] = [
+                one.target if one.error is None else f"{one.target}: {summary(one.error)}"
+                for one in record.attempts
+            ]
     if record.findings:
         line["findings"] = [
             {"code": one.code, "at": one.at, "detail": _QUOTED.sub("'…'", scrub(one.detail))}
@@ -163,6 +191,39 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
         if usage is not None:
             line["tokens"] = [usage.input_tokens, usage.output_tokens]
     return line
+
+
+def access(record: AccessRecord, scrub: Scrubber) -> dict[str, object]:
+    """The line of a request without a run: refused, or about something stored."""
+    ended, error = time.time(), record.error
+    line: dict[str, object] = {
+        "time": round(ended, 3),
+        "level": access_level(record),
+        "from": "weft.request",
+        "id": record.id,
+        "method": record.method,
+        "path": scrub(record.path[:200]),
+        "status": record.status,
+        "ms": round(1000 * (ended - record.started), 1),
+    }
+    if record.caller:
+        line["key"] = record.caller
+    if error is not None:
+        line["error"] = _error(error, scrub)
+        if record.status in _OWN_STATUSES and error.kind == "internal":
+            message = _QUOTED.sub("'…'", scrub(error.message))
+            line["error"] = {**_error(error, scrub), "message": message}
+    return line
+
+
+def access_level(record: AccessRecord) -> str:
+    """Probes come every few seconds, and say nothing while they succeed."""
+    if record.status >= 400:
+        return "warning"
+    return "debug" if record.path in _PROBES else "info"
+
+
+_PROBES = frozenset(("/health", "/ready", "/metrics", "/", "/api/hello"))
 
 
 def _error(failure: ErrorPart | Failure, scrub: Scrubber) -> dict[str, object]:

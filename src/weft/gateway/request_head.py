@@ -29,9 +29,9 @@ def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> 
     # RFC 9112 (3.2): none or two Hosts are a 400. The others are not lists either, so of two values
     # one parser may take the first, another the last.
     names = [name for name, _ in headers if name in _UNIQUE]
-    repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
-    if repeated is not None or (version == "1.1" and not hosts):
-        return f"The request must have exactly one {repeated or 'Host'} header."
+    if len(set(names)) < len(names) or (version == "1.1" and not hosts):
+        repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), "Host")
+        return f"The request must have exactly one {repeated} header."
     # RFC 9112 (6.1): faulty framing in HTTP/1.0, whose proxies do not know the header. httptools
     # refuses it beside a Content-Length, but takes `gzip, chunked`, and reports compressed bytes as
     # the body.

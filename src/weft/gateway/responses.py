@@ -2,11 +2,13 @@
 without their client.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from weft.dialects import DIALECTS
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest
 from weft.gateway import http_response
+from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import (
     Endpoint,
     GatewayContext,
@@ -14,14 +16,16 @@ from weft.gateway.endpoints import (
     Scope,
     Send,
     decode_body,
+    idempotency_key,
 )
 from weft.gateway.sessions import Sessions, parse_preamble
-from weft.gateway.stored_responses import stream_events
+from weft.gateway.stored_responses import response_body, stream_events
 from weft.gateway.writers import EventStreamWriter
+from weft.ids import Ids
 from weft.relay.incoming import IncomingRequest, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
-from weft.store.base import StoreError
+from weft.store.base import AlreadyExists
 
 
 class StoringEndpoint(Endpoint):
@@ -32,7 +36,7 @@ class StoringEndpoint(Endpoint):
         self._sessions = sessions
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        run = self._gateway.start(incoming)
+        run = await self._gateway.start(incoming)
         # Without a window the run ends with its client, so the client's own task may drive it: that
         # is faster than to follow its log.
         if not (incoming.stream and run.writer is not None and self._sessions.window):
@@ -60,23 +64,25 @@ class ResponsesEndpoint(StoringEndpoint):
         incoming = self._build_request(
             scope, body, self._model_name(preamble), bool(preamble.stream)
         )
-        return await self._sessions.with_history(incoming, preamble)
+        incoming = await self._sessions.with_history(incoming, preamble)
+        key = idempotency_key(scope) if incoming.background else None
+        if key is None:
+            return incoming
+        # The id comes from the key, so the store itself refuses to begin the same response twice,
+        # on whichever server.
+        seed = f"{incoming.caller}\0{key}".encode()
+        return replace(incoming, response_id=Ids(seed).mint("resp"))
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         if not incoming.background:
             return await super()._start(incoming, scope, send)
-        # Streamed from the upstream in any case: so it can be followed, cancelled and recovered.
-        run = self._gateway.start(replace(incoming, stream=True))
         client = self._client(scope, send)
         try:
-            snapshot = await self._sessions.launch(run, incoming, self._gateway.end_run)
-        except (StoreError, BadRequest) as problem:
-            # Nothing drives it yet: nobody else would end it.
-            await run.close()
-            self._gateway.end_run(run)
-            if isinstance(problem, BadRequest):
-                raise RequestFailed(bad_request(problem)) from None
-            raise
+            snapshot = await self._gateway.launch(incoming)
+        except BadRequest as problem:
+            raise RequestFailed(bad_request(problem)) from None
+        except AlreadyExists:
+            snapshot = await self._repeated(incoming)
         if incoming.stream:
             events = self._sessions.events(incoming.response_id or "")
             writer = self._stream_writer()
@@ -84,3 +90,11 @@ class ResponsesEndpoint(StoringEndpoint):
         else:
             await http_response.send_json(client.send, client.id, snapshot)
         return None
+
+    async def _repeated(self, incoming: IncomingRequest) -> bytes:
+        """Returns the response to an earlier request with the same Idempotency-Key."""
+        entry = await self._sessions.store.owned(incoming.caller, incoming.response_id or "")
+        if entry is None or incoming.store is None or entry.request != incoming.store.request:
+            message = "the Idempotency-Key belongs to a request with another body"
+            raise HttpRejection(409, new_error("bad-request", message))
+        return await for_body(entry.body or b"", response_body, entry)

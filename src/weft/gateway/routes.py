@@ -12,11 +12,13 @@ from weft.gateway.conversations import (
     ConversationEndpoint,
     ConversationItem,
     ConversationItems,
-    CreateConversation,
+    ConversationsEndpoint,
 )
 from weft.gateway.endpoints import Endpoint, GatewayContext, GeminiEndpoint, MessagesEndpoint
+from weft.gateway.lists import ListResponses
 from weft.gateway.models import ModelsEndpoint
 from weft.gateway.responses import ResponsesEndpoint, StoringEndpoint, StoringMessagesEndpoint
+from weft.gateway.rules import RulesEndpoint
 from weft.gateway.runs import (
     AddRunMessage,
     AgentsEndpoint,
@@ -39,12 +41,15 @@ from weft.gateway.stored_responses import (
     CancelResponse,
     InputItems,
     ResponseFindings,
+    ResponseUsage,
     ResumeStream,
     StoredResponseEndpoint,
 )
 from weft.gateway.token_counting import CountTokens, InputTokens
 from weft.gateway.tool_outputs import ToolOutputsEndpoint
+from weft.gateway.traces import ResponseCase, StoredTrace, TraceDiff, UploadedTrace
 from weft.relay.routing import Routing
+from weft.scrub import Scrubber
 
 POST = ["POST"]
 GET = ["GET"]
@@ -68,6 +73,7 @@ def route_table(
     routing: Routing,
     sessions: Sessions | None,
     agents: AgentService | None,
+    scrub: Scrubber,
 ) -> RouteTable:
     """Returns the routes; those of stored responses and of runs only if there is a store."""
     # Without a store. With one, the same paths store what they answer.
@@ -88,8 +94,8 @@ def route_table(
             "/v1/chat/completions": ResumeStream(sessions, CHAT_COMPLETIONS, gateway.keepalive),
             "/v1/messages": ResumeStream(sessions, MESSAGES, gateway.keepalive),
         }
-        stored = _stored_routes(gateway, sessions)
-    models = ModelsEndpoint(routing)
+        stored = _stored_routes(gateway, sessions, scrub)
+    models = ModelsEndpoint(gateway, routing)
     tokens = InputTokens(gateway, routing, sessions)
     message_tokens = CountTokens(gateway, routing, MESSAGES)
     routes = [
@@ -102,6 +108,11 @@ def route_table(
         Route("/v1/messages/count_tokens", message_tokens, methods=POST),
         # some clients leave `models/` out if the name of a model has a slash
         Route("/v1beta/{call:path}", GeminiEndpoint(gateway, GENERATE_CONTENT), methods=POST),
+        Route("/v1/trace", UploadedTrace(), methods=POST),
+        Route("/v1/trace/diff", TraceDiff(gateway, sessions, scrub), methods=POST),
+        Route("/v1/rules", RulesEndpoint(), methods=GET),
+        # `path`: the id of a rule has a slash (`lifecycle/truncated`).
+        Route("/v1/rules/{code:path}", RulesEndpoint(), methods=GET),
         Route("/v1/models", models, methods=GET),
         # `path`: the name of a model has a slash (`openai/gpt-5`).
         Route("/v1/models/{id:path}", models, methods=GET),
@@ -111,7 +122,7 @@ def route_table(
     return RouteTable(direct, resumed, routes)
 
 
-def _stored_routes(gateway: GatewayContext, sessions: Sessions) -> list[BaseRoute]:
+def _stored_routes(gateway: GatewayContext, sessions: Sessions, scrub: Scrubber) -> list[BaseRoute]:
     """The routes of stored responses, chat completions and conversations."""
     response = "/v1/responses/{id}"
     completion = "/v1/chat/completions/{id}"
@@ -120,16 +131,21 @@ def _stored_routes(gateway: GatewayContext, sessions: Sessions) -> list[BaseRout
     retrieve = StoredResponseEndpoint(sessions, gateway.keepalive)
     submit = ToolOutputsEndpoint(gateway, sessions)
     item = ConversationItem(gateway, sessions)
+    conversations = ConversationsEndpoint(gateway, sessions)
     return [
+        Route("/v1/responses", ListResponses(gateway, sessions), methods=GET),
         Route(response, retrieve, methods=get_or_delete),
         Route(f"{response}/input_items", InputItems(sessions), methods=GET),
         Route(f"{response}/findings", ResponseFindings(sessions), methods=GET),
+        Route(f"{response}/usage", ResponseUsage(sessions), methods=GET),
+        Route(f"{response}/trace", StoredTrace(sessions, scrub), methods=GET),
+        Route(f"{response}/case", ResponseCase(sessions, scrub), methods=GET),
         Route(f"{response}/cancel", CancelResponse(sessions), methods=POST),
         Route(f"{response}/submit_tool_outputs", submit, methods=POST),
         Route("/v1/chat/completions", ListCompletions(gateway, sessions), methods=GET),
         Route(completion, CompletionEndpoint(gateway, sessions), methods=any_method),
         Route(f"{completion}/messages", CompletionMessages(gateway, sessions), methods=GET),
-        Route("/v1/conversations", CreateConversation(gateway, sessions), methods=POST),
+        Route("/v1/conversations", conversations, methods=[*GET, *POST]),
         Route(conversation, ConversationEndpoint(gateway, sessions), methods=any_method),
         Route(f"{conversation}/items", ConversationItems(gateway, sessions), methods=[*GET, *POST]),
         Route(f"{conversation}/items/{{item_id}}", item, methods=get_or_delete),

@@ -8,17 +8,28 @@ as the first one.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from hashlib import sha256
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Raw
 
-from weft.agent.events import AnyRunEvent, CallOutput, Contents, Scope
-from weft.agent.runtime import IllegalFork, KeyReused, Runtime, UnknownAgent
-from weft.agent.state import IllegalEvent, RunState
+from weft.agent.conversations import UnknownConversation
+from weft.agent.events import (
+    AnyRunEvent,
+    CallOutput,
+    Contents,
+    Scope,
+    TurnStarted,
+    decode_event,
+)
+from weft.agent.merge import CallProgress, TurnParts
+from weft.agent.run_reader import LoggedEntry, RunReader
+from weft.agent.runtime import AgentRuntime, IllegalFork, KeyReused, UnknownAgent
+from weft.agent.state import IllegalEvent
 from weft.agent.tool_spec import TOOL_NAME, ToolSpec, definition_digest
+from weft.agent.turns import output_text
+from weft.agent.upstream import request_digest
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.error_classes import new_error
@@ -28,15 +39,24 @@ from weft.gateway.agents import AgentService
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.bodies import RequestAborted
-from weft.gateway.endpoints import GatewayContext, Receive, Send, decode_body, headers_of, read_body
+from weft.gateway.endpoints import (
+    GatewayContext,
+    Receive,
+    Send,
+    decode_body,
+    headers_of,
+    idempotency_key,
+    read_body,
+)
 from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.run_objects import (
     JsonObject,
-    RunView,
     agent_object,
     event_object,
-    output_text,
+    part_object,
+    progress_object,
+    run_view,
     summary_object,
 )
 from weft.gateway.sessions import ITEM_REFERENCE
@@ -57,29 +77,38 @@ from weft.gateway.stored_responses import (
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
 from weft.relay.incoming import RequestFailed, api_of
-from weft.relay.offload import SMALL, for_body, offload
-from weft.request import Message, OpaqueContent, ResultContent, Tool
+from weft.relay.offload import for_body
+from weft.request import Message, OpaqueContent, ResultContent
 from weft.sse import Event, frame
 from weft.store.base import EVENT_SIZE, NotFound
 from weft.store.records import RunEvent, RunRow
 
+PROGRESS = "call.progress"
+PART = "turn.part"
+"""The kinds of events that are only in streams."""
+
+TURNS = ("turn.started", "turn.finished", "turn.interrupted")
+"""The kinds of events at which a turn begins and ends."""
+
 STATUSES = ("running", "waiting", "finished", "failed", "cancelled")
-KINDS = tuple(str(one.__struct_config__.tag) for one in get_args(AnyRunEvent))
+KINDS = (*(str(one.__struct_config__.tag) for one in get_args(AnyRunEvent)), PROGRESS)
 """The kinds of events."""
 
 PARTS = "parts of the types input_text, input_image and input_file"
 LARGEST = 10**9 - 1
 """The largest number of an event that a query can have."""
 
-_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _json = msgspec.json.Encoder().encode
-_canonical = msgspec.json.Encoder(order="deterministic").encode
 
 HttpScope = endpoints.Scope
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True):
     """The base of the bodies: these are our own endpoints, so an unknown field is a mistake."""
+
+
+class _RunConversation(_Strict):
+    id: str
 
 
 class _NewRunBody(_Strict):
@@ -89,6 +118,8 @@ class _NewRunBody(_Strict):
     limits: dict[str, int | float] | None = None
     metadata: Metadata | None = None
     tools: list[Raw] | None = None
+    conversation: str | _RunConversation | None = None
+    """As in the Responses API: an id, or an object with one."""
 
 
 class _ApprovalBody(_Strict):
@@ -127,15 +158,37 @@ class _ForkBody(_Strict):
     after: int
 
 
-class RunEventWriter(EventStreamWriter):
-    """Server-sent events whose ids are the numbers of the events in the log of the run."""
+class RunPosition(NamedTuple):
+    """How much of a run a client has: the number of the last event in the log, and how many parts
+    of the turn that is open after it."""
 
-    def write(self, events: Sequence[Event]) -> bytes:  # type: ignore[override]
+    seq: int
+    part: int = 0
+
+
+class RunEventWriter(EventStreamWriter):
+    """Server-sent events whose ids are positions in a run: the number of the event in its log; as
+    long as parts of a turn were sent that is still open, also a point and the number of these."""
+
+    def __init__(self, idle: bytes, position: RunPosition) -> None:
+        super().__init__(idle)
+        self._seq, self._parts = position
+
+    def write(self, events: Sequence[Event]) -> bytes:
         return b"".join([piece for event in events for piece in self.frame(event)])
 
     def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
         before, data, after = frame(event.name, event.data)
-        return b"id: %d\n%b" % (event.number or 0, before), data, after
+        if event.name == PART:
+            self._parts += 1
+        elif event.number is None:
+            # What is not in the log has no number, and a client resumes after the last one it has.
+            return before, data, after
+        else:
+            self._seq = event.number
+            self._parts = 0 if event.name in TURNS else self._parts
+        part = b".%d" % self._parts if self._parts else b""
+        return b"id: %d%b\n%b" % (self._seq, part, before), data, after
 
 
 class _RunsEndpoint(ABC):
@@ -145,7 +198,7 @@ class _RunsEndpoint(ABC):
         self._gateway = gateway
         self._agents = agents
         self._store = agents.store
-        self._runtime: Runtime = agents.runtime
+        self._runtime: AgentRuntime = agents.runtime
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         try:
@@ -185,45 +238,87 @@ class _RunsEndpoint(ABC):
         row = await self._store.owned_run(scope["weft.caller"], id)
         if row is None:  # deleted meanwhile
             raise not_found("Run", id)
-        view, after = RunView(row, RunState(id)), 0
-        while events := await self._store.run_events(id, after):
-            if sum(len(event.body) for event in events) > SMALL:
-                await offload(view.apply, events)
-            else:
-                view.apply(events)
-            after = events[-1].seq
-        # Events may have come since: then the row is older than they are.
-        if view.state.end is not None and row.ended is None:
-            view.row = await self._store.owned_run(row.owner, id) or row
+        view = await run_view(self._store, row)
+        if row.agent not in self._runtime.agents:
+            why = self._agents.unavailable.get(row.agent)
+            view.unavailable = why or f"this server has no agent {row.agent!r}"
         answer = None if view.answer is None else await self._store.entry(view.answer)
         body = answer.body if answer is not None else None
         return view.object(None if body is None else await for_body(body, output_text, body))
 
     async def _stream(
-        self, scope: HttpScope, send: Send, id: str, after: int, kinds: Sequence[str] | None = None
+        self,
+        scope: HttpScope,
+        send: Send,
+        id: str,
+        position: RunPosition,
+        kinds: Sequence[str] | None = None,
+        *,
+        with_parts: bool = False,
     ) -> None:
         """Sends the events of a run as they come. A client that leaves does not stop the run."""
-        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
-        writer = RunEventWriter(DIALECTS[RESPONSES].idle)
-        events = _sent_events(self._runtime.events(id, after), kinds)
+        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE])
+        writer = RunEventWriter(DIALECTS[RESPONSES].idle, position)
+        events = _sent_events(self._runtime.follow(id, position.seq), kinds)
+        if with_parts:
+            turn = await self._open_turn(id, position.seq)
+            persistence = self._agents.persistence
+            reader = RunReader(self._runtime, persistence, id, position.seq, turn)
+            events = _sent_parts(reader, turn, position.part)
         await stream_events(scope, client, events, writer, self._gateway.keepalive)
+
+    async def _open_turn(self, id: str, seq: int) -> str | None:
+        """The response of the turn that is open after this event."""
+        last: RunEvent | None = None
+        after = 0
+        while events := await self._store.run_events(id, after, kinds=TURNS):
+            after = events[-1].seq
+            last = next((one for one in reversed(events) if one.seq <= seq), last)
+        started = None if last is None else decode_event(last.body)
+        return started.response if isinstance(started, TurnStarted) else None
 
 
 async def _sent_events(
-    events: AsyncIterator[RunEvent], kinds: Sequence[str] | None
+    events: AsyncIterator[RunEvent | CallProgress], kinds: Sequence[str] | None
 ) -> AsyncIterator[list[Event]]:
     async for event in events:
-        if kinds is None or event.kind in kinds:
+        if isinstance(event, CallProgress):
+            if kinds is None or PROGRESS in kinds:
+                yield [Event(PROGRESS, _json(progress_object(event, PROGRESS)))]
+        elif kinds is None or event.kind in kinds:
             yield [Event(event.kind, _json(event_object(event)), event.seq)]
 
 
+async def _sent_parts(
+    reader: RunReader, turn: str | None, skipped: int
+) -> AsyncIterator[list[Event]]:
+    """The events of a run, with the parts of its turns; of this turn without the first ones, which
+    the client has."""
+    try:
+        while (entry := await reader.next()) is not None:
+            match entry:
+                case LoggedEntry(stored=stored):
+                    yield [Event(stored.kind, _json(event_object(stored)), stored.seq)]
+                case CallProgress():
+                    yield [Event(PROGRESS, _json(progress_object(entry, PROGRESS)))]
+                case TurnParts(response=response, parts=parts):
+                    new = parts
+                    if response == turn:
+                        new, skipped = parts[skipped:], max(0, skipped - len(parts))
+                    yield [Event(PART, _json(part_object(reader.run, one, PART))) for one in new]
+    finally:
+        await reader.close()
+
+
 def _rejection(error: ClientError) -> BadRequest | RequestFailed:
-    """What a client is told about an error of the runtime."""
+    """The error that a client gets for an error of the runtime."""
     match error:
         case BadRequest():
             return error
         case UnknownAgent():
             return HttpRejection(404, new_error("bad-request", str(error), param="agent"))
+        case UnknownConversation():
+            return HttpRejection(404, new_error("bad-request", str(error), param="conversation"))
         case NotFound():
             return HttpRejection(404, new_error("bad-request", str(error)))
         case IllegalEvent() | IllegalFork() | KeyReused():
@@ -241,8 +336,8 @@ class RunsEndpoint(_RunsEndpoint):
         if scope["method"] == "POST":
             return await self._start(scope, receive, send)
         query = _query(scope)
-        status, agent, after = (
-            query.get(name, [None])[-1] for name in ("status", "agent", "after")
+        status, agent, after, parent = (
+            query.get(name, [None])[-1] for name in ("status", "agent", "after", "parent")
         )
         if status is not None and status not in STATUSES:
             raise BadRequest("status", f"{status[:50]!r}; expected one of {', '.join(STATUSES)}")
@@ -250,7 +345,7 @@ class RunsEndpoint(_RunsEndpoint):
         descending = is_descending(query, default=True)
         owner = scope["weft.caller"]
         try:
-            page = await self._store.runs(owner, status, agent, after, limit, descending)
+            page = await self._store.runs(owner, status, agent, after, limit, descending, parent)
         except NotFound:
             raise BadRequest("after", f"no run {str(after)[:100]!r}") from None
         return _list([summary_object(row) for row in page.runs], "id", more=page.more)
@@ -261,23 +356,29 @@ class RunsEndpoint(_RunsEndpoint):
             raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
         body = await self._body(scope, receive)
         new = await for_body(body, _parse_run, body)
+        self._gateway.check_model(scope["weft.caller"], new.agent)
         why = self._agents.unavailable.get(new.agent)
         if why is not None:
             message = f"agent {new.agent} is not available at the moment: {why}"
             raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
-        id = await self._runtime.start(
-            new.agent,
-            new.input,
-            owner=scope["weft.caller"],
-            key=_idempotency_key(scope),
-            limits=new.limits,
-            metadata=new.metadata,
-            client_tools=_client_tools(new.tools or ()),
-            request=_request_digest(body),
-        )
+        given = new.conversation
+        conversation = given.id if isinstance(given, _RunConversation) else given
+        with self._gateway.traced("POST /v1/runs", headers_of(scope)) as traceparent:
+            id = await self._runtime.start(
+                new.agent,
+                new.input,
+                owner=scope["weft.caller"],
+                key=idempotency_key(scope),
+                limits=new.limits,
+                metadata=new.metadata,
+                client_tools=_client_tools(new.tools or ()),
+                conversation=conversation,
+                request=request_digest(body),
+                traceparent=traceparent,
+            )
         if not new.stream:
             return await self._object(scope, id)
-        await self._stream(scope, send, id, _last_event_id(scope) or 0)
+        await self._stream(scope, send, id, _last_event_id(scope) or RunPosition(0))
         return None
 
 
@@ -304,10 +405,15 @@ class RunEvents(_RunsEndpoint):
         for kind in kinds or ():
             if kind not in KINDS:
                 raise BadRequest("kinds", f"{kind[:50]!r}; expected some of {', '.join(KINDS)}")
+        with_parts = word_param(query, "parts", "false", "true") == "true"
         if word_param(query, "stream", "false", "true") == "true":
-            resumed = _last_event_id(scope)
-            await self._stream(scope, send, row.id, after if resumed is None else resumed, kinds)
+            position = _last_event_id(scope) or RunPosition(after)
+            if with_parts and kinds is not None:
+                raise BadRequest("parts", "only together with all kinds of events")
+            await self._stream(scope, send, row.id, position, kinds, with_parts=with_parts)
             return None
+        if with_parts:
+            raise BadRequest("parts", "only together with stream=true")
         limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
         events = await self._store.run_events(row.id, after, limit + 1, kinds)
         page = [event_object(event) for event in events[:limit]]  # bodies are copied, not parsed
@@ -321,21 +427,21 @@ class _RunAction(_RunsEndpoint):
         row = await self._row(scope)
         body = await self._body(scope, receive)
         try:
-            id = await self._act(row, body, scope)
+            id = await self.act(row, body, scope)
         except IllegalEvent as error:
             now = await self._store.owned_run(row.owner, row.id) or row
             raise IllegalEvent(f"the run is {now.status}: {error}") from None
         return await self._object(scope, id)
 
     @abstractmethod
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         """Returns the id of the run to answer with."""
 
 
 class DecideApproval(_RunAction):
     """`/v1/runs/{id}/approvals`"""
 
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         wanted = decode_body(_approval, body)
         await self._runtime.decide_approval(
             row.id,
@@ -352,11 +458,8 @@ class DecideApproval(_RunAction):
 class SubmitRunOutputs(_RunAction):
     """`/v1/runs/{id}/outputs`"""
 
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
-        outputs = [
-            CallOutput(one.call_id, _contents(one.output, f"outputs[{place}].output"), one.is_error)
-            for place, one in enumerate(decode_body(_outputs, body).outputs)
-        ]
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+        outputs = await for_body(body, _parse_outputs, body)
         await self._runtime.submit_outputs(row.id, outputs, owner=row.owner)
         return row.id
 
@@ -364,7 +467,7 @@ class SubmitRunOutputs(_RunAction):
 class ResolveCall(_RunAction):
     """`/v1/runs/{id}/resolve`"""
 
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         wanted = decode_body(_resolve, body)
         if wanted.action != "done" and wanted.result is not None:
             raise BadRequest("result", f"only with the action done, not {wanted.action}")
@@ -383,13 +486,15 @@ class ResolveCall(_RunAction):
 class AddRunMessage(_RunAction):
     """`/v1/runs/{id}/messages`"""
 
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         content = decode_body(_message, body).content
+        if isinstance(content, str) and not content.strip():
+            raise BadRequest("content", f"empty; expected a text, or {PARTS}")
         message = {"type": "message", "role": "user", "content": content}
         [parsed] = await for_body(body, _parse_items, [message], "content")
         if not parsed.content or any(isinstance(one, OpaqueContent) for one in parsed.content):
             raise BadRequest("content", f"expected a text, or {PARTS}")
-        key = _idempotency_key(scope) or ""
+        key = idempotency_key(scope) or ""
         await self._runtime.add_message(row.id, message, key=key, owner=row.owner)
         return row.id
 
@@ -403,7 +508,7 @@ class CancelRun(_RunAction):
         is_empty = size == b"0" and b"transfer-encoding" not in headers
         return b"{}" if is_empty else await super()._body(scope, receive)
 
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         reason = decode_body(_cancel, body).reason
         await self._runtime.cancel(row.id, by=_actor(scope), reason=reason, owner=row.owner)
         return row.id
@@ -412,17 +517,19 @@ class CancelRun(_RunAction):
 class ForkRun(_RunAction):
     """`/v1/runs/{id}/fork`"""
 
-    async def _act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
+    async def act(self, row: RunRow, body: bytes, scope: HttpScope) -> str:
         after = decode_body(_fork, body).after
-        key = _idempotency_key(scope)
+        key = idempotency_key(scope)
         return await self._runtime.fork(row.id, after, owner=row.owner, key=key)
 
 
 class AgentsEndpoint(_RunsEndpoint):
-    """`/v1/agents`"""
+    """`/v1/agents`: those that the key of the caller may use."""
 
     async def _handle(self, scope: HttpScope, receive: Receive, send: Send) -> JsonObject:
-        agents = [agent_object(one.definition) for one in self._runtime.agents.values()]
+        known = self._runtime.agents
+        names = self._gateway.usable_models(scope["weft.caller"], [*known])
+        agents = [agent_object(known[name].definition) for name in names]
         return _list(agents, "id", more=False)
 
 
@@ -459,39 +566,19 @@ def _actor(scope: HttpScope) -> str:
     return scope["weft.caller"] or "anonymous"
 
 
-def _idempotency_key(scope: HttpScope) -> str | None:
-    raw = headers_of(scope).get(b"idempotency-key")
-    if raw is None:
-        return None
-    key = raw.decode("latin-1")
-    if not _KEY.fullmatch(key):
-        expected = "expected 1 to 255 visible ASCII characters"
-        raise BadRequest("Idempotency-Key", f"{len(key)} characters; {expected}")
-    return key
-
-
-def _last_event_id(scope: HttpScope) -> int | None:
+def _last_event_id(scope: HttpScope) -> RunPosition | None:
     raw = headers_of(scope).get(LAST_EVENT_ID)
     if raw is None:
         return None
-    query = {"Last-Event-ID": [raw.decode("latin-1")]}
-    return int_param(query, "Last-Event-ID", 0, 0, LARGEST)
-
-
-def _request_digest(body: bytes) -> str:
-    """Of what the request says, whatever its blanks and the order of its keys. To stream it or not
-    is no difference: the run is the same."""
-    fields = msgspec.json.decode(body)
-    fields.pop("stream", None)
-    return sha256(_canonical(fields)).hexdigest()
+    numbers = raw.decode("latin-1").split(".", 1)
+    query = {"Last-Event-ID": numbers[:1]}, {"Last-Event-ID": numbers[1:] or ["0"]}
+    return RunPosition(*(int_param(one, "Last-Event-ID", 0, 0, LARGEST) for one in query))
 
 
 def _parse_run(body: bytes) -> _NewRunBody:
     """The request for a run, with an input that a turn can have. Raises BadRequest."""
     new = decode_body(_new_run, body)
     validate_metadata(new.metadata)
-    if new.limits and "cost" in new.limits:
-        raise BadRequest("limits.cost", "cannot be enforced yet: prices are not known")
     input = new.input
     if isinstance(input, str):
         if not input.strip():
@@ -524,24 +611,31 @@ def _client_tools(tools: Sequence[Raw]) -> list[ToolSpec]:
         return []
     body = {"model": "any", "input": "any", "tools": tools}
     parsed = api_of(RESPONSES).request.parse(_json(body), Context()).request
-    return [_client_tool(tool, f"tools[{place}]") for place, tool in enumerate(parsed.tools)]
-
-
-def _client_tool(tool: Tool, path: str) -> ToolSpec:
-    if tool.kind != "function":
-        raise BadRequest(f"{path}.type", f"{tool.kind[:50]!r}; expected function")
-    if not TOOL_NAME.fullmatch(tool.name):
-        raise BadRequest(f"{path}.name", "expected 1 to 64 of a-z, A-Z, 0-9, _ and -")
-    parameters = tool.parameters if isinstance(tool.parameters, Raw) else Raw(b'{"type":"object"}')
-    about = tool.description or ""
-    digest = definition_digest(tool.name, about, parameters, "once")
-    return ToolSpec(tool.name, about, parameters, digest, kind="client")
+    found = []
+    for place, tool in enumerate(parsed.tools):
+        if tool.kind != "function":
+            raise BadRequest(f"tools[{place}].type", f"{tool.kind[:50]!r}; expected function")
+        if not TOOL_NAME.fullmatch(tool.name):
+            expected = "expected 1 to 64 of a-z, A-Z, 0-9, _ and -"
+            raise BadRequest(f"tools[{place}].name", expected)
+        schema = tool.parameters if isinstance(tool.parameters, Raw) else Raw(b'{"type":"object"}')
+        # A model that is asked with another schema refuses the whole turn.
+        if not bytes(schema).lstrip().startswith(b"{"):
+            expected = "expected a JSON Schema of an object"
+            raise BadRequest(f"tools[{place}].parameters", expected)
+        about = tool.description or ""
+        digest = definition_digest(tool.name, about, schema, "once")
+        found.append(ToolSpec(tool.name, about, schema, digest, kind="client"))
+    return found
 
 
 def _parse_outputs(body: bytes) -> list[CallOutput]:
+    outputs = decode_body(_outputs, body).outputs
+    if not outputs:
+        raise BadRequest("outputs", "empty; expected one for each of some calls")
     return [
         CallOutput(one.call_id, _contents(one.output, f"outputs[{place}].output"), one.is_error)
-        for place, one in enumerate(decode_body(_outputs, body).outputs)
+        for place, one in enumerate(outputs)
     ]
 
 

@@ -16,8 +16,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import uvicorn
 
@@ -26,6 +27,7 @@ from weft.gateway.descriptors import raise_limit
 from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
 from weft.gateway.uvicorn_internals import ASGI3Application, HttpToolsProtocol
 from weft.gateway.websocket_protocol import protocol as socket_protocol
+from weft.log_events import log_event
 
 ABORT_TIMEOUT = 5.0
 """Seconds that the app has to abort open responses, before their connections are dropped."""
@@ -42,6 +44,16 @@ SPARE_DESCRIPTORS = 256
 
 IDLE = 10
 """Seconds without a request after which free memory is returned to the kernel."""
+
+# uvicorn's defaults guess the interface, configure logging, write a line per request, believe
+# X-Forwarded-For, and name the server.
+QUIET: dict[str, Any] = {
+    "interface": "asgi3",
+    "log_config": None,
+    "access_log": False,
+    "proxy_headers": False,
+    "server_header": False,
+}
 
 Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -108,6 +120,10 @@ def announce(url: str) -> None:
     print(f"listening on {url}", flush=True)
 
 
+Announce: TypeAlias = Callable[[str], None]
+"""Called with the URL once requests are answered."""
+
+
 def serve(
     factory: Callable[[], Drainable],
     *,
@@ -115,17 +131,20 @@ def serve(
     port: int = 8787,
     sockets: list[socket.socket] | None = None,
     ready: Callable[[], None] | None = None,
+    announce: Announce = announce,
     limits: ConnectionLimits | None = None,
     drain: float = 30.0,
     keep_alive: float = 75.0,
     websocket: bool = True,
     websocket_message: int = 32 * 1024 * 1024,
+    reload: Callable[[], None] | None = None,
 ) -> int:
     """Serves until a signal; returns the exit code: 0, unless the app failed to start.
 
     `factory` is called in this process, before the event loop runs. Listening `sockets` replace
-    host and port. `ready` is called once requests are answered; by default it prints the URL.
-    Raises OSError if it cannot listen.
+    host and port. `ready` is called once requests are answered; by default `announce` is, with the
+    URL.
+    `reload` is called on the loop when SIGHUP comes. Raises OSError if it cannot listen.
     """
     # First: mallopt has to run before anything starts a thread.
     reuse_large_blocks()
@@ -139,18 +158,14 @@ def serve(
         ws=socket_protocol(http.registry.memory) if websocket else "none",
         ws_max_size=websocket_message,
         ws_per_message_deflate=False,  # a small frame could inflate to a large message
-        # uvicorn's defaults guess the interface, go on if the app does not start, configure
-        # logging, write a line per request, believe X-Forwarded-For, and name the server.
-        interface="asgi3",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
+        lifespan="on",  # by default it goes on if the app does not start
+        **QUIET,
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]
     )
     url = url_of(host, listening)
-    server = GatewayServer(config, served, drain=drain, ready=ready or (lambda: announce(url)))
+    server = GatewayServer(
+        config, served, drain=drain, ready=ready or (lambda: announce(url)), reload=reload
+    )
     try:
         server.run(listening)
     except SystemExit as failure:  # raised by uvicorn if the app did not start
@@ -176,14 +191,18 @@ class GatewayServer(uvicorn.Server):
         *,
         drain: float,
         ready: Callable[[], None],
+        reload: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(config)
+        self._reload = reload
+        self._has_terminal = sys.stderr.isatty()
         self.drain = drain
         self._served = served
         self._ready = ready
         self._drain_event = asyncio.Event()
         self._force_event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._reason = "asked to stop"
 
     def stop(self) -> None:
         """Begins to drain; the second time, exits at once. Can be called from any thread."""
@@ -206,15 +225,26 @@ class GatewayServer(uvicorn.Server):
             return
         handled = [one for one in EXIT_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
         before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in handled}
+        if self._reload is not None and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
         try:
             yield
         finally:
             restore_signals(before, exiting=self.should_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._reason = signal.Signals(sig).name
         self.stop()
         if self.force_exit:
             exit_within(FORCED_EXIT)
+
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        # The kernel sends the same signal when a terminal is closed: nobody will read the log, or
+        # press Ctrl-C.
+        if self._has_terminal and not os.isatty(2):
+            self.handle_exit(sig, frame)
+        elif self._reload is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._reload)
 
     # Startup, serving and shutdown
 
@@ -247,12 +277,16 @@ class GatewayServer(uvicorn.Server):
             listener.close()
         # Before the connections: a request that is parsed from here on must find the app draining.
         self._served.drain()
+        about = log_event("draining", connections=len(self.server_state.connections))
+        log.info("%s: draining for up to %g s", self._reason, self.drain, extra=about)
         for connection in list(self.server_state.connections):
             if isinstance(connection, HttpToolsProtocol):  # the app closes its WebSockets
                 connection.shutdown()
         if not await self._wait_until_idle(self.drain):
             connections = len(self.server_state.connections)
-            log.warning("aborting %d connections that are open after the drain time", connections)
+            reason = "a second signal" if self.force_exit else "the drain time is over"
+            about = log_event("aborting", connections=connections)
+            log.warning("aborting %d connections: %s", connections, reason, extra=about)
             self._served.abort()
             await self._wait_until_idle(ABORT_TIMEOUT)
         if threading.current_thread() is threading.main_thread():
@@ -265,6 +299,7 @@ class GatewayServer(uvicorn.Server):
             # Half: the rest is for what runs after it, before exit_within ends the process.
             timeout = FORCED_EXIT / 2 if self.force_exit else ABORT_TIMEOUT
             await asyncio.wait_for(self.lifespan.shutdown(), timeout)
+        log.info("stopped", extra=log_event("stopped"))
 
     async def _wait_until_idle(self, limit: float) -> bool:
         """Waits until no connection is open; returns False after `limit` seconds, or a second
@@ -296,8 +331,9 @@ def exit_within(seconds: float) -> None:
 
 
 class Watchdog:
-    """A context in which a thread logs the stack of the loop's thread whenever the loop is blocked
-    for longer than `limit` seconds, once for each time."""
+    """A context in which a thread logs what blocks the loop's thread for longer than `limit`
+    seconds, once for each time. It says nothing where nobody is to blame: the process was stopped,
+    or the machine had no time for it."""
 
     LONGEST = 10.0
     """Seconds after which a loop that is still blocked is logged."""
@@ -307,6 +343,13 @@ class Watchdog:
         self._limit = limit
         self._last_turn = time.monotonic()
         self._watched = threading.get_ident()
+        self._schedule: int | None = None
+        """A file that tells how long the loop's thread has waited for a processor."""
+        with contextlib.suppress(OSError):  # not Linux
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            self._schedule = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._starved = 0.0
+        """How long it had waited by the last turn of the loop."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._timer: asyncio.TimerHandle | None = None
@@ -318,29 +361,71 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
+        if self._schedule is not None:
+            os.close(self._schedule)
         if self._timer is not None:
             self._timer.cancel()
 
     def _tick(self) -> None:
+        # First of all: a process that was stopped goes on here, and nobody blocked its loop.
         self._last_turn = time.monotonic()
+        # Here, and not in the thread: that would take the interpreter away from the loop each time.
+        self._starved = self._waited()
         # Shorter than the limit, so that a loop with nothing to do does not look blocked.
-        self._timer = self._loop.call_later(self._limit / 4, self._tick)
+        self._timer = self._loop.call_later(self._limit / 2, self._tick)
+
+    def _waited(self) -> float:
+        """Seconds that the loop's thread has waited for a processor; 0 where that is not known."""
+        if self._schedule is None:
+            return 0.0
+        try:
+            # Documentation/scheduler/sched-stats.rst: on the processor, waiting for it, slices.
+            return int(os.pread(self._schedule, 100, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     def _watch(self) -> None:
-        while not self._stopped.wait(self._limit / 2):
-            turn = self._last_turn
+        pause = self._limit / 2
+        began, used = time.monotonic(), time.process_time()
+        while not self._stopped.wait(pause):
+            turn, before = self._last_turn, self._starved
+            # This thread was late as well, and no other had worked: the process was stopped.
+            stopped = time.monotonic() - began - pause - (time.process_time() - used)
             if time.monotonic() - turn > self._limit:
                 # Taken while it is blocked; afterwards the stack would be innocent.
                 frame = sys._current_frames().get(self._watched)
-                stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+                stack = traceback.extract_stack(frame) if frame is not None else []
                 end = time.monotonic() + self.LONGEST
                 while self._is_blocked_since(turn, 0.005) and time.monotonic() < end:
                     pass
                 blocked = time.monotonic() - turn
-                log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
+                starved = self._waited() - before
+                culprit = culprit_of(stack)
+                if culprit is not None and blocked - starved - max(stopped, 0) > self._limit:
+                    about = log_event("loop-blocked", ms=round(1000 * blocked))
+                    lines = "".join(traceback.format_list(stack))
+                    log.warning(
+                        "the event loop was blocked for %.0f ms by %s:\n%s",
+                        *(1000 * blocked, culprit, lines),
+                        extra=about,
+                    )
                 # One line for each time it blocks, however long.
-                while self._is_blocked_since(turn, self._limit / 2):
+                while self._is_blocked_since(turn, pause):
                     pass
+            began, used = time.monotonic(), time.process_time()
 
     def _is_blocked_since(self, turn: float, pause: float) -> bool:
         return self._last_turn == turn and not self._stopped.wait(pause)
+
+
+def culprit_of(stack: Sequence[traceback.FrameSummary]) -> str | None:
+    """Returns the place that blocks the loop: the innermost frame. None if that is the loop itself,
+    which then waits for events, or for its turn."""
+    if not stack or stack[-1].name in _LOOP_FRAMES:
+        return None
+    frame = stack[-1]
+    return f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+_LOOP_FRAMES = frozenset(("run", "run_forever", "run_until_complete", "_run_once", "select"))
+"""The functions of asyncio that run a loop, and wait."""

@@ -7,11 +7,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from weft.assembler import Assembler
 from weft.codec import fresh_context
@@ -27,14 +28,14 @@ from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
 from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, StorePolicy
-from weft.relay.log import follow
+from weft.relay.log import POLL_INTERVAL, follow
 from weft.relay.offload import SMALL, for_body, for_items, offload
+from weft.relay.orphans import recover_orphans
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
     last_snapshot,
     recover_ending,
-    unread_ending,
     with_status,
 )
 from weft.relay.reasoning import LIFETIME
@@ -42,19 +43,13 @@ from weft.relay.rendering import encoder_of
 from weft.relay.run import CLIENT_DISCONNECTED, Run
 from weft.sse import Event
 from weft.store.base import Kind, Store, StoreError
-from weft.store.records import Entry
+from weft.store.records import Entry, JobClaim
 
 CANCEL_POLL = 0.5
 """Seconds between two polls for cancellations by other processes."""
 
 RENEWALS_PER_LEASE = 8
 """How often a lease is renewed before it expires, and how often those of others are checked."""
-
-MAX_RECOVERIES = 3
-"""Attempts to recover a response of a dead process, before it is ended without its log."""
-
-UNAVAILABLE = frozenset({"busy", "full", "lost", "closed"})
-"""Store errors that concern every response, not one."""
 
 PRUNE_INTERVAL = 3600.0
 """Seconds between two removals of expired responses."""
@@ -111,6 +106,9 @@ class RetentionPolicy:
     lease: float = 15.0
     """Seconds without a renewal after which another process takes over."""
 
+    upstream_retention: float = 0.0
+    """Seconds after which it is removed what an upstream sent; 0: with the response."""
+
 
 DEFAULT_POLICY = RetentionPolicy()
 
@@ -143,6 +141,8 @@ class Sessions:
         self._lease: asyncio.Task[None] | None = None
         self._server = ""
         """The id of this process at the last renewal of its lease."""
+        self.cancel_begun: Callable[[Entry], Awaitable[None]] | None = None
+        """Stops what a dead process has begun for a response, and what goes on without it."""
         self.lease_error: Kind | None = None
         """Why the last renewal of the lease failed; None if it did not."""
 
@@ -165,12 +165,13 @@ class Sessions:
         self._lease = create_task(_repeat(often, self._keep_lease))
         for pause, work in (
             (CANCEL_POLL, self._poll_cancellations),
-            (often, self._recover_orphans),
+            (often, partial(recover_orphans, self.persistence)),
             (often, self._prune),
         ):
             self._maintenance.append(create_task(_repeat(pause, work)))
 
-    async def close(self) -> None:
+    async def close(self, before_store: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`before_store` is called when all runs have ended, before the store is closed."""
         # First: nothing may be taken over from others that could not be ended any more.
         for task in self._maintenance:
             task.cancel()
@@ -180,6 +181,9 @@ class Sessions:
             # What does not end in time is left `in_progress`; another process, or the next start,
             # ends it.
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
+        if before_store is not None:
+            await before_store()
+        await self.persistence.recordings.close()
         if self._lease is not None:
             self._lease.cancel()
         await self.store.close()
@@ -210,35 +214,6 @@ class Sessions:
             for id in await self.store.cancel_requests():
                 self._stop(id)
 
-    async def _recover_orphans(self) -> None:
-        """Ends the responses of dead processes, and those whose end could not be stored: each on
-        its own, so that a failure does not affect the others."""
-        persistence = self.persistence
-        await self.store.revoke_dead()
-        for id, server in await self.store.orphans():
-            # Of several processes that see the orphan, one succeeds.
-            if await self.store.take_over(id, server):
-                persistence.unfinished.add(id)
-        for id in list(persistence.unfinished):
-            try:
-                attempts = await self.store.begin_recovery(id)
-                entry = await self.store.entry(id) if attempts is not None else None
-                if attempts is not None and entry is not None:
-                    # Attempts are counted in the database before the log is read: if reading it
-                    # kills the process, the next ones do not die of it for ever.
-                    recover = recover_ending if attempts <= MAX_RECOVERIES else unread_ending
-                    await self.store.finish(id, await recover(self.store, entry))
-            except StoreError as problem:
-                # The rest would fail alike, and fill the log; they stay in `unfinished` until the
-                # next round.
-                if problem.kind in UNAVAILABLE:
-                    raise
-                log.warning("cannot recover response %s: %s", id, problem)
-            except Exception as problem:
-                log.error("cannot recover response %s", id, exc_info=problem)
-            else:
-                persistence.unfinished.discard(id)
-
     async def _prune(self) -> None:
         """Removes expired responses, once in a while."""
         now, policy = time.time(), self._policy
@@ -249,6 +224,7 @@ class Sessions:
             now - policy.retention if policy.retention else 0.0,
             now - policy.log_retention if policy.log_retention else 0.0,
             now - LIFETIME,
+            now - policy.upstream_retention if policy.upstream_retention else 0.0,
         )
         self._pruned = now
 
@@ -357,25 +333,22 @@ class Sessions:
 
     # Detached runs
 
-    async def launch(
-        self, run: Run, incoming: IncomingRequest, ended: Callable[[Run], None]
-    ) -> bytes:
-        """Runs a response in the background; returns its first snapshot. `ended` is called with the
-        run when it is over. Raises StoreError.
-        """
-        writer, id = run.writer, incoming.response_id
-        if writer is None or id is None:
-            raise InternalError("a background response has no id")
-        snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
-        await writer.announce(id, "queued", snapshot)
-        self._detach(run, ended)
-        return snapshot
+    def drive_background(
+        self,
+        run: Run,
+        ended: Callable[[Run], None],
+        give_back: Callable[[str], Awaitable[None]],
+    ) -> asyncio.Task[None]:
+        """Runs a response that was announced. If this process stops before anything of it is
+        stored, it is given back instead of ended."""
+        return self._detach(DetachedRun(self, run, ended, give_back), run)
 
     async def detach(self, run: Run, ended: Callable[[Run], None]) -> str:
         """Runs a response independently of its client; returns its id once it has begun. Raises
         RequestFailed.
         """
-        detached = self._detach(run, ended)
+        detached = DetachedRun(self, run, ended)
+        self._detach(detached, run)
         try:
             # The future belongs to the run: a client that leaves may not cancel it.
             return await asyncio.shield(detached.begun)
@@ -383,15 +356,14 @@ class Sessions:
             run.stop(CLIENT_DISCONNECTED)
             raise
 
-    def _detach(self, run: Run, ended: Callable[[Run], None]) -> "DetachedRun":
-        detached = DetachedRun(self, run, ended)
+    def _detach(self, detached: "DetachedRun", run: Run) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(detached.drive())
         self._detached_runs.add(run)
         # The loop holds tasks only weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: self._detached_runs.discard(run))
-        return detached
+        return task
 
     @property
     def _running(self) -> dict[str, Run]:
@@ -413,8 +385,32 @@ class Sessions:
             await self.store.request_cancel(entry.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_WAIT):
+                # That process may have died, and it may be some time until that is known.
+                while (claim := await self._claim(entry.id)).outcome == "held":
+                    await asyncio.sleep(POLL_INTERVAL)
+                if claim.entry is not None:  # it was queued, or its process has died
+                    await self.end_claimed(claim.entry, CANCELLED)
                 async for _ in self.events(entry.id):
                     pass
+
+    async def _claim(self, id: str) -> JobClaim:
+        """Claims a response in order to end it. Raises StoreError."""
+        try:
+            return await self.store.claim_job(id)
+        except (StoreError, asyncio.CancelledError):
+            self.persistence.unfinished.add(id)  # it may be ours, and then nobody else can end it
+            raise
+
+    async def end_claimed(self, entry: Entry, error: ErrorPart) -> None:
+        """Ends a response that this process has claimed, after what is stored of it. Raises
+        StoreError."""
+        try:
+            if error is CANCELLED and self.cancel_begun is not None:
+                await self.cancel_begun(entry)
+            await self.store.finish(entry.id, await recover_ending(self.store, entry, error))
+        except StoreError:
+            self.persistence.unfinished.add(entry.id)  # ended later, since nobody else can
+            raise
 
     async def events(self, id: str, number: int = 0) -> AsyncIterator[list[Event]]:
         """Yields the events of a response from this number on, to its end."""
@@ -441,10 +437,19 @@ class Sessions:
 class DetachedRun:
     """A run without a client."""
 
-    def __init__(self, sessions: Sessions, run: Run, ended: Callable[[Run], None]) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        run: Run,
+        ended: Callable[[Run], None],
+        give_back: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """`ended` is called with the run when it is over. `give_back` leaves the response to other
+        processes, if they can run it."""
         self._sessions = sessions
         self._run = run
         self._ended = ended
+        self._give_back = give_back
         self.begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The response id, once there is an event; or the error before it."""
 
@@ -493,8 +498,17 @@ class DetachedRun:
         if not self.begun.done():
             self.begun.set_exception(failed)
             self.begun.exception()  # retrieved here, since the client may have disconnected
+        run, give_back = self._run, self._give_back
+        if run.stopped_by is None:
+            run.note_failure(failed.error)
+        writer, is_stopping = run.writer, run.stopped_by is SHUTTING_DOWN
         with suppress(StoreError):
-            await self._run.fail(failed.error)
+            if give_back and is_stopping and writer is not None and not writer.log.events:
+                id = writer.log.id
+                writer.let_go()
+                await give_back(id)
+            else:
+                await run.fail(failed.error)
 
 
 async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -4,15 +4,14 @@ is a 404.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Raw
 
-from weft.captures import decode_all
-from weft.codec import fresh_context
+from weft.codec import Pipe, fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.error_classes import new_error
@@ -27,6 +26,8 @@ from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.sessions import RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
+from weft.parts import Usage
+from weft.prices import dollars
 from weft.relay import history
 from weft.relay.incoming import RequestFailed, bad_request
 from weft.relay.offload import for_body
@@ -34,7 +35,7 @@ from weft.relay.persistence import awaits_outputs, with_status
 from weft.relay.recovery import request_of
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
-from weft.sse import Event
+from weft.sse import Event, Frame
 from weft.store.base import StoreError
 from weft.store.records import Entry
 
@@ -51,6 +52,7 @@ Query = dict[str, list[str]]
 
 class _StoredRecord(msgspec.Struct):
     findings: list[Finding] = []
+    usage: Usage | None = None
 
 
 _recorded = msgspec.json.Decoder(_StoredRecord).decode
@@ -162,7 +164,7 @@ class StoredResponseEndpoint:
         # Its end could be made of the body, but not the events that the client has not seen.
         if entry.pruned and entry.stream:
             raise not_found("The log of the response", entry.id)
-        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
+        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE])
         # Read from the first event on: the numbers of the events equal those of the log only if one
         # process wrote them all (see events_after).
         events = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
@@ -191,12 +193,12 @@ class InputItems(StoredResponseEndpoint):
 
 class ResponseFindings(StoredResponseEndpoint):
     """What was repaired in a stored response, and what its client's dialect could not carry. There
-    are those of every dialect, for the owner of the response."""
+    are those of every dialect, and of the turns of runs, for the owner of the response."""
 
     async def _find(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
         entry = await self._sessions.store.owned(scope["weft.caller"], id)
-        if entry is None or not entry.visible:
+        if entry is None or not entry.inspectable:
             raise not_found("Response", id)
         return entry
 
@@ -206,6 +208,23 @@ class ResponseFindings(StoredResponseEndpoint):
         await http_response.send_json(
             send, scope["weft.id"], _json({"object": "list", "data": found})
         )
+
+
+class ResponseUsage(ResponseFindings):
+    """The tokens of a stored response, and what all its attempts have cost."""
+
+    async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
+        record = entry.record or b"{}"
+        used = (await for_body(record, _recorded, record)).usage
+        body = {
+            "object": "response.usage",
+            "id": entry.id,
+            "model": entry.model,
+            "usage": used,
+            "cost": dollars(entry.cost),
+            "currency": "usd",
+        }
+        await http_response.send_json(send, scope["weft.id"], _json(body))
 
 
 class CancelResponse(StoredResponseEndpoint):
@@ -234,7 +253,7 @@ class ResumeStream:
         event_id = headers_of(scope).get(LAST_EVENT_ID, b"").decode("latin-1")
         # As EventStreamWriter writes it.
         log_id, _, number = event_id.rpartition("/")
-        client = ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
+        client = ClientConnection(id, self._dialect, send, scope[EXCHANGE])
         try:
             entry = await self._sessions.store.owned(scope["weft.caller"], log_id)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
@@ -258,8 +277,10 @@ def events_of(entry: Entry) -> list[Event]:
     quirks = ResponsesQuirks(tool_session=awaits_outputs(body))
     ids, now = fresh_context().ids, int(entry.created)
     context = Context(request_of(entry), quirks, ids, now, response_id=entry.id)
-    one = decode_all(body, RESPONSES, context=context)[0]
-    return encoder_of(DIALECTS[RESPONSES], context, one.fold, Findings()).feed(one.parts)
+    dialect = DIALECTS[RESPONSES]
+    pipe = Pipe(dialect, context)
+    parts = pipe.feed([Frame(body)]) + pipe.finish()
+    return encoder_of(dialect, context, pipe.guard.fold, Findings()).feed(parts)
 
 
 def response_body(entry: Entry) -> bytes:
@@ -308,24 +329,24 @@ async def _send_events(
     writer: EventStreamWriter,
     keepalive: float,
 ) -> None:
-    following = aiter(events)
-    wait: Callable[[], Awaitable[list[Event]]] = following.__anext__
     while True:
         # One task for each batch, since a timeout must not cancel the iterator: it would be closed
-        # with it.
-        coming = asyncio.ensure_future(wait())
+        # with it. With a default: the exception at the end would refer to this frame, and the task
+        # to the exception, so that the last events, which may be large, would stay until the
+        # garbage collector runs.
+        coming = asyncio.ensure_future(anext(events, None))
         try:
             while not (await asyncio.wait({coming}, timeout=keepalive or None))[0]:
                 await _send(client, writer.keepalive(None))
             some = coming.result()
-        except StopAsyncIteration:
-            return
         finally:
             # Done by now, unless this task was cancelled. Then it has to be awaited: the iterator
             # counts followers in its `finally`.
             coming.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
+            with suppress(asyncio.CancelledError, StoreError):
                 await coming
+        if some is None:
+            return
         for data in http_response.write_slices(writer, some):
             await _send(client, data)
             await http_response.let_others_run(data)

@@ -74,6 +74,7 @@ class CountTokens(Endpoint):
         about = http_response.weft_headers(scope["weft.id"])
         try:
             incoming = await self._receive_request(scope, receive)
+            self._gateway.check_model(incoming.caller, incoming.model)
             try:
                 target = self._routing.targets(incoming.model)[0]
             except UnknownModel as problem:

@@ -1,25 +1,25 @@
 """`POST /v1/responses/{id}/submit_tool_outputs`: continues a response that called tools with their
 outputs, as a new response with the options of the first.
 
-Each response records the id of its continuation. Whoever records it first has claimed that id, and
-whoever begins to store a response under it runs the continuation. Everybody else who submits the
-same outputs gets the same response, wherever it runs. A continuation that failed may be tried
-again: it records in turn which response replaced it. So a process that dies on the way leaves
-nothing that another submission would wait for.
-"""
+Each response records the id of its continuation. The submission that records it first has claimed
+that id, and the one that begins to store a response under it runs the continuation. Everybody else
+who submits the same outputs gets the same response, wherever it runs. A continuation that failed
+may be tried again: it records in turn which response replaced it. So a process that dies on the way
+leaves nothing that another submission would wait for."""
 
 import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from weft.assembler import Failure
 from weft.codec import fresh_context
 from weft.dialects.error_classes import new_error
+from weft.dialects.raw_json import same_json
 from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
@@ -248,7 +248,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
             if found is None:
                 incoming = replace(incoming, response_id=id)
                 run = await self._start_claimed(incoming)
-                if run is not None and not incoming.background:
+                if run is not None:
                     if not (incoming.stream and self._sessions.window):
                         return run
                     await self._sessions.detach(run, self._gateway.end_run)
@@ -274,7 +274,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
                     return id, None
                 continue
             found = await self._wait_for_start(entry.answered)
-            # Not begun: whoever claimed it may have died, so this submission begins it under the
+            # Not begun: the process that claimed it may have died, so this one begins it under the
             # same id; if both do, one fails with AlreadyExists. Running or answered: this is the
             # response. Failed: go on to what replaced it, or claim that.
             if found is None or found.ended is None or found.status in ANSWERED:
@@ -291,18 +291,20 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         return None
 
     async def _start_claimed(self, incoming: IncomingRequest) -> Run | None:
-        """Begins a claimed continuation; returns None if another process did."""
-        run = self._gateway.start(replace(incoming, stream=incoming.stream or incoming.background))
+        """Begins a claimed continuation; returns its run unless it runs in the background, or
+        another process has begun it."""
+        if incoming.background:
+            with suppress(AlreadyExists):
+                await self._gateway.launch(incoming)
+            return None
+        run = await self._gateway.start(incoming)
         try:
-            if incoming.background:
-                await self._sessions.launch(run, incoming, self._gateway.end_run)
-            else:
-                writer, id = run.writer, incoming.response_id
-                if writer is None or id is None:
-                    raise InternalError("a continuation has no id")
-                snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
-                # Before the request goes upstream: from here on no other process begins it.
-                await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
+            writer, id = run.writer, incoming.response_id
+            if writer is None or id is None:
+                raise InternalError("a continuation has no id")
+            snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
+            # Before the request goes upstream: from here on no other process begins it.
+            await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
         except (StoreError, AlreadyExists) as problem:
             await run.close()
             self._gateway.end_run(run)
@@ -335,7 +337,7 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
         """Sends the response that the same outputs have led to already."""
         # The outputs were checked and put in order, so they are compared as values: key order and
         # blanks of two clients may differ.
-        if incoming.store is None or not _is_same_json(found.input, incoming.store.input):
+        if incoming.store is None or not same_json(found.input, incoming.store.input):
             message = f"{incoming.previous} was continued with other outputs, as {found.id}"
             raise RequestFailed(new_error("conflict", message))
         if incoming.stream and found.stream:
@@ -411,7 +413,3 @@ async def _ensure_ended(run: Run) -> None:
 
 def _error(failure: Failure) -> ErrorPart:
     return ErrorPart(failure.kind, failure.message, failure.code, failure.status, failure.retryable)
-
-
-def _is_same_json(one: bytes, other: bytes) -> bool:
-    return one == other or bool(msgspec.json.decode(one) == msgspec.json.decode(other))

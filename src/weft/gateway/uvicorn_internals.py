@@ -51,7 +51,8 @@ INTERNALS: Mapping[type, frozenset[str]] = {
     RequestResponseCycle: frozenset(
         (
             *("scope", "flow", "message_event", "waiting_for_100_continue"),
-            *("disconnected", "response_started", "response_complete"),
+            *("disconnected", "response_started", "response_complete", "on_response"),
+            *("keep_alive", "more_body", "default_headers", "chunked_encoding"),
         )
     ),
     FlowControl: frozenset(("read_paused", "write_paused", "pause_reading", "resume_reading")),

@@ -16,11 +16,12 @@ of a request is repeated in every message about it.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from weft.assembler import Assembler
@@ -337,7 +338,7 @@ class _SocketSession:
 
     async def _respond(self, incoming: IncomingRequest, create: _Create) -> None:
         """Streams one response, and caches it."""
-        run, sessions = self._gateway.start(incoming), self._sessions
+        run, sessions = await self._gateway.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
             last = await self._follow_run(run, sessions, writer)
@@ -356,7 +357,7 @@ class _SocketSession:
     async def _respond_empty(self, incoming: IncomingRequest, create: _Create) -> None:
         """Sends an empty response, without asking a model, and caches its input."""
         events = _empty_response(incoming)
-        await self._send(SocketWriter(create.stream_id).write(events))
+        await self._send(SocketWriter(create.stream_id), events)
         id = _ended(last_snapshot(events) or b"{}").id
         self._remember(id, input_items_of(incoming.body.raw), stored=False)
 
@@ -373,7 +374,7 @@ class _SocketSession:
             stream = await run.open()
             while events := await stream.next():
                 last = last_snapshot(events) or last
-                await self._send(writer.write(events))
+                await self._send(writer, events)
         except RequestFailed as failed:
             # Nothing was sent yet: an error message ends the turn. Otherwise only a failed response
             # may.
@@ -381,7 +382,7 @@ class _SocketSession:
                 raise
             events = await run.error_events(failed.error)
             last = last_snapshot(events)
-            await self._send(writer.write(events))
+            await self._send(writer, events)
         finally:
             try:
                 await run.close()
@@ -393,15 +394,15 @@ class _SocketSession:
         """The same for a response that goes on for a while after a disconnect."""
         id = await sessions.detach(run, self._gateway.end_run)
         async for events in sessions.events(id):
-            await self._send(writer.write(events))
+            await self._send(writer, events)
         entry = await sessions.store.entry(id)
         if entry is None or entry.status in RUNNING:  # its end could not be stored
             raise RequestFailed(new_error("server", "the response could not be stored"))
         return entry.body or b"{}"
 
-    async def _send(self, events: list[bytes]) -> None:
-        for event in events:
-            await self._connection.write_text(event)
+    async def _send(self, writer: SocketWriter, events: list[Event]) -> None:
+        for message in writer.write(events):
+            await self._connection.write_text(message, writer.begin)
 
     async def _send_error(
         self, failed: RequestFailed, code: str | None = None, stream: str | None = None
@@ -417,7 +418,7 @@ class _SocketSession:
         if headers:
             body["headers"] = headers
         frame = _ErrorMessage("error", status, body, stream)
-        await self._send([_json(frame)])
+        await self._connection.write_text(_json(frame))
 
 
 def _empty_response(incoming: IncomingRequest) -> list[Event]:

@@ -88,9 +88,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.read_paused = True
             self.transport.pause_reading()
 
-    async def write_text(self, data: bytes) -> None:
+    async def write_text(self, data: bytes, begin: bytes = b"") -> None:
         """Sends a message, a large one in several frames: neither the loop nor the buffers get all
-        of it at once. Raises ClientDisconnected."""
+        of it at once. With `begin`, that replaces its first byte. Raises ClientDisconnected."""
         for start in range(0, len(data), FRAME_SIZE):
             await self.writable.wait()
             if self.disconnected or self.conn.state.name != "OPEN":
@@ -101,7 +101,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 # come between.
                 self.conn.send_continuation(piece, fin=is_last)
             else:
-                self.conn.send_text(piece, fin=is_last)
+                self.conn.send_text(begin + piece[1:] if begin else piece, fin=is_last)
             self.transport.write(b"".join(self.conn.data_to_send()))
             if not is_last:
                 await asyncio.sleep(0)

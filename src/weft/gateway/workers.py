@@ -67,18 +67,27 @@ class WorkerSlot:
 
 
 def supervise(
-    count: int, run: Run, *, host: str, port: int, ready: Callable[[str], None] = announce
+    count: int,
+    run: Run,
+    *,
+    host: str,
+    port: int,
+    ready: Callable[[str], None] = announce,
+    started: Callable[[int], None] = lambda worker: None,
+    ended: Callable[[int], None] = lambda worker: None,
 ) -> int:
     """Runs `count` workers until a signal comes and all have ended; returns the exit code: 0, or
     that of a worker that ended before all were ready for the first time.
 
     `run` is called in the workers. `ready` is called once, with the URL, when all workers are
-    ready. Raises OSError if it cannot listen. Call it in the main thread of a process without
+    ready. `started` is called in each worker, before `run`, and `ended` in the parent after a
+    worker has ended: with its number, which its replacement has, too. Raises OSError if it cannot
+    listen. Call it in the main thread of a process without
     other threads.
     """
     reserved = reserve(host, port)
     url = url_of(host, reserved)
-    return Supervisor(count, run, reserved, lambda: ready(url)).run()
+    return Supervisor(count, run, reserved, lambda: ready(url), started, ended).run()
 
 
 def reserve(host: str, port: int) -> list[socket.socket]:
@@ -111,14 +120,22 @@ class Supervisor:
     """Use `supervise`."""
 
     def __init__(
-        self, count: int, run: Run, reserved: list[socket.socket], ready: Callable[[], None]
+        self,
+        count: int,
+        run: Run,
+        reserved: list[socket.socket],
+        ready: Callable[[], None],
+        started: Callable[[int], None],
+        ended: Callable[[int], None],
     ) -> None:
         self._run = run
+        self._started, self._ended = started, ended
         self._reserved = reserved
         self._ready: Callable[[], None] | None = ready
         self._slots = [WorkerSlot(number) for number in range(count)]
         self._signals: list[int] = []
         self._stopping = False
+        self._has_terminal = os.isatty(2)
         self._code = 0
         self._wakeup_read, self._wakeup_write = os.pipe()
         self._parent_read, self._parent_write = os.pipe()
@@ -129,7 +146,9 @@ class Supervisor:
         os.set_blocking(self._wakeup_write, False)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         # SIGCHLD only writes to the pipe; without a handler the interpreter would not.
-        handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        handled = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            handled.append(signal.SIGHUP)
         before: dict[int, Handler] = {one: signal.signal(one, self._on_signal) for one in handled}
         try:
             while not (self._stopping and all(slot.pid is None for slot in self._slots)):
@@ -140,8 +159,10 @@ class Supervisor:
                 self._wait()
                 # Each signal is forwarded: the second one ends a worker that drains.
                 while self._signals:
-                    self._signals.pop(0)
-                    self._stop()
+                    if self._signals.pop(0) == signal.SIGHUP and os.isatty(2) >= self._has_terminal:
+                        self._signal_workers(signal.SIGHUP)  # each reads its settings again
+                    else:
+                        self._stop()
                 self._reap()
             return self._code
         finally:
@@ -161,9 +182,12 @@ class Supervisor:
         self._stopping = True
         for channel in self._reserved:
             channel.close()  # otherwise new connections would wait in its queue
+        self._signal_workers(signal.SIGTERM)
+
+    def _signal_workers(self, number: int) -> None:
         for slot in self._slots:
             if slot.pid is not None:
-                os.kill(slot.pid, signal.SIGTERM)
+                os.kill(slot.pid, number)
 
     def _wait(self) -> None:
         """Waits for a signal, for a worker to be ready, or for the next restart."""
@@ -195,11 +219,11 @@ class Supervisor:
         sys.stderr.flush()
         slot.pid = os.fork()
         if slot.pid == 0:
-            self._run_worker(write_end)
+            self._run_worker(slot.number, write_end)
         os.close(write_end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
 
-    def _run_worker(self, ready_pipe: int) -> None:
+    def _run_worker(self, number: int, ready_pipe: int) -> None:
         """The child process: never returns."""
         code = 1
 
@@ -209,6 +233,7 @@ class Supervisor:
 
         try:
             self._detach_from_parent()
+            self._started(number)
             code = self._run(worker_sockets(self._reserved), report_ready)
         except BaseException:
             log.exception("a worker failed")
@@ -225,6 +250,9 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            # Until the server has its own handler: a worker that starts reads new settings anyway.
+            signal.signal(signal.SIGHUP, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
         pipes = [slot.ready_pipe for slot in self._slots if slot.ready_pipe is not None]
         # As long as any child holds `_parent_write`, the pipe does not end with the parent.
@@ -240,6 +268,7 @@ class Supervisor:
             if not pid:
                 continue
             code, slot.pid = os.waitstatus_to_exitcode(status), None
+            self._ended(slot.number)
             if slot.ready_pipe is not None:
                 os.close(slot.ready_pipe)
                 slot.ready_pipe = None

@@ -3,11 +3,11 @@
 A writer lives for one response to one client. Nothing after it reads the bytes again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
-from weft.sse import DONE, Event, frame, write
+from weft.sse import DONE, Event, frame, write, write_events
 
 
 class EventStreamWriter:
@@ -21,9 +21,11 @@ class EventStreamWriter:
         self.log_id = log_id
         self._number = first
 
-    def write(self, events: Iterable[Event]) -> bytes:
+    def write(self, events: Sequence[Event]) -> bytes:
         if self.log_id is None:
-            return b"".join([write(event.name, event.data) for event in events])
+            if len(events) == 1:  # nearly always
+                return write(events[0].name, events[0].data)
+            return write_events(events)
         return b"".join([piece for event in events for piece in self.frame(event)])
 
     def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
@@ -52,7 +54,7 @@ class JsonArrayWriter:
         self._before = b"["
         """Written before the next element."""
 
-    def write(self, events: Iterable[Event]) -> bytes:
+    def write(self, events: Sequence[Event]) -> bytes:
         return b"".join([piece for event in events for piece in self.frame(event)])
 
     def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
@@ -81,8 +83,9 @@ class SocketWriter:
     def __init__(self, stream_id: str | None = None) -> None:
         """`stream_id` is added to every event."""
         named = b'{"stream_id":%b,' % msgspec.json.encode(stream_id)
-        self._begin = named if stream_id is not None else b"{"
+        self.begin = named if stream_id is not None else b""
+        """What each message has in place of its brace, if it is not empty. A large message is not
+        copied for that: it is sent in frames, and this changes only the first."""
 
-    def write(self, events: Iterable[Event]) -> list[bytes]:
-        messages = [one.data for one in events if one.name != "error" and one.data != DONE]
-        return messages if self._begin == b"{" else [self._begin + data[1:] for data in messages]
+    def write(self, events: Sequence[Event]) -> list[bytes]:
+        return [one.data for one in events if one.name != "error" and one.data != DONE]

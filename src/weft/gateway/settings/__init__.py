@@ -4,9 +4,10 @@ The rules of the environment:
 
 - `WEFT_CONFIG` names the file to read, unless the command line does.
 - `WEFT_SERVER__PORT=9000` is `port = 9000` under `[server]`; `WEFT_SERVER__LIMITS__BODY` goes one
-  table deeper, and so on, for every key of `[server]`, `[store]` and `[workers]`. It wins over the
-  file. Lists are written with commas.
-- Any other variable that begins with `WEFT_` is an error, unless the file uses it (`env:WEFT_X`).
+  table deeper, and so on, for every key of `[server]`, `[store]`, `[workers]` and `[otel]`. It wins
+  over the file. Lists are written with commas.
+- Any other variable that begins with `WEFT_` is ignored, with a warning, unless the file uses it
+  (`env:WEFT_X`).
 """
 
 import re
@@ -16,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.gateway.settings.agents import build_agents, build_mcp_servers
-from weft.gateway.settings.aliases import aliases
+from weft.gateway.settings.aliases import build_aliases
 from weft.gateway.settings.environment import Environment
 from weft.gateway.settings.line_numbers import Key, LineNumbers
+from weft.gateway.settings.otel import build_otel
 from weft.gateway.settings.problems import Problem, Problems, SettingsError, dotted
 from weft.gateway.settings.reader import TableReader
 from weft.gateway.settings.schema import (
@@ -26,6 +28,7 @@ from weft.gateway.settings.schema import (
     KeySettings,
     LimitSettings,
     McpSettings,
+    OtelSettings,
     ServerSettings,
     SettingsFile,
     StoreSettings,
@@ -34,7 +37,14 @@ from weft.gateway.settings.schema import (
 )
 from weft.gateway.settings.secrets import ClientKey, SecretResolver
 from weft.gateway.settings.upstreams import build_upstreams
-from weft.gateway.settings.validation import validate_server, validate_store
+from weft.gateway.settings.validation import (
+    validate_keys,
+    validate_prices,
+    validate_server,
+    validate_store,
+)
+from weft.prices import Price
+from weft.relay.routing import AliasPolicy
 from weft.scrub import Secret
 from weft.upstream.base import UpstreamConfig
 
@@ -45,6 +55,7 @@ __all__ = [
     "KeySettings",
     "LimitSettings",
     "McpSettings",
+    "OtelSettings",
     "Problem",
     "ServerSettings",
     "Settings",
@@ -83,10 +94,18 @@ class Settings:
     secrets: tuple[Secret, ...]
     """All secrets, for the Scrubber."""
 
+    policies: Mapping[str, AliasPolicy] = field(default_factory=dict)
+    """How the targets of aliases are chosen, where that is not in order."""
+
     mcp: Mapping[str, McpSettings] = field(default_factory=dict)
     """The MCP servers; what their values refer to is resolved."""
 
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """Prices by `<upstream>/<model>`."""
+
     workers: WorkerSettings = field(default_factory=WorkerSettings)
+    otel: OtelSettings = field(default_factory=OtelSettings)
+    """What its values refer to is resolved."""
 
     warnings: tuple[Problem, ...] = ()
     """What is valid, but probably a mistake. `weft config check` prints it."""
@@ -123,11 +142,15 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     upstreams = build_upstreams(file.upstreams, secrets, folder, problems)
     keys = secrets.client_keys(file.server.keys)
     # Invalid upstreams keep their names: an alias of one is no second problem.
-    models = aliases(file.models, _names(table, upstreams), problems)
+    aliases = build_aliases(file.models, _names(table, upstreams), problems)
+    models = aliases.targets
     mcp = build_mcp_servers(file.mcp, secrets, problems)
     agents = build_agents(file, _names(table, upstreams), models, folder, problems)
+    validate_prices(file.prices, _names(table, upstreams), problems)
+    otel = build_otel(file.otel, secrets, problems)
     server = validate_server(file.server, problems)
     validate_store(file.store, problems)
+    validate_keys(file.server, file.store, problems)
     secrets.add_password(file.store.url, ("store", "url"))
     # After all `env:` references were resolved, which make further variables known.
     environment.report_unknown()
@@ -139,11 +162,14 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         store=file.store,
         upstreams=upstreams,
         models=models,
+        policies=aliases.policies,
         keys=keys,
         agents=agents,
         secrets=tuple(secrets.found),
         mcp=mcp,
+        prices=file.prices,
         workers=file.workers,
+        otel=otel,
         warnings=tuple(problems.warnings),
         lines=lines,
     )

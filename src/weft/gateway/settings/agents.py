@@ -8,15 +8,22 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from weft.agent.tool_spec import TOOL_NAME
 from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, unknown_name
 from weft.gateway.settings.schema import AgentSettings, McpSettings, SettingsFile
-from weft.gateway.settings.secrets import SecretResolver
-from weft.gateway.settings.urls import parse_base_url
-from weft.scrub import Secret
+from weft.gateway.settings.secrets import (
+    SecretResolver,
+    is_secret_header,
+    is_secret_variable,
+)
+from weft.upstream.urls import parse_base_url
 
 MCP = "mcp:"
 """What the reference to an MCP server begins with."""
+
+AGENT = "agent:"
+"""What the reference to another agent begins with."""
 
 FILE = "file:"
 DEMO = "demo"
@@ -55,41 +62,60 @@ def build_agents(
         # Both are names that a client can ask for.
         if name in models:
             problems.add(key, "is already an alias in [models]; choose another name")
-        if not _is_known(agent.model, upstreams, models):
+        # As `Routing.targets` finds it: an alias, a model of an upstream, or a pattern.
+        first, slash, rest = agent.model.partition("/")
+        is_known = agent.model in models or (bool(slash and rest) and first in upstreams)
+        if not is_known and not any(fnmatchcase(agent.model, one) for one in models if "*" in one):
             known = [*models, *(f"{one}/…" for one in upstreams)]
             text = f"{agent.model!r}: {unknown_name('model', agent.model, known)}"
             problems.add((*key, "model"), text)
-        _check_tools(agent, file.mcp, (*key, "tools"), problems)
-        if agent.limits.cost is not None:
-            problems.add((*key, "limits", "cost"), "cannot be enforced yet: prices are not known")
+        _check_tools(agent, file, (*key, "tools"), problems)
         text = _instructions(agent.instructions, folder, (*key, "instructions"), problems)
         found[name] = replace(agent, instructions=text)
+    for circle in _circles(found):
+        problems.add(("agents", circle[0], "tools"), f"agents in a circle: {' → '.join(circle)}")
     return found
 
 
-def _is_known(model: str, upstreams: Sequence[str], models: Mapping[str, tuple[str, ...]]) -> bool:
-    """As `Routing.targets` finds it: a name, a model of an upstream, or a pattern."""
-    first, slash, rest = model.partition("/")
-    patterns = (one for one in models if "*" in one)
-    return (
-        model in models
-        or (bool(slash and rest) and first in upstreams)
-        or any(fnmatchcase(model, one) for one in patterns)
-    )
+def agents_of(agent: AgentSettings) -> list[str]:
+    """The agents that are its tools."""
+    return [one.removeprefix(AGENT) for one in agent.tools if one.startswith(AGENT)]
 
 
-def _check_tools(
-    agent: AgentSettings, servers: Mapping[str, McpSettings], key: Key, problems: Problems
-) -> None:
+def _circles(agents: Mapping[str, AgentSettings]) -> list[list[str]]:
+    """Agents that call themselves through others, each circle once."""
+    found: list[list[str]] = []
+    over: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            found.append([*path[path.index(name) :], name])
+        elif name not in over and name in agents:
+            for one in agents_of(agents[name]):
+                visit(one, [*path, name])
+            over.add(name)
+
+    for name in agents:
+        visit(name, [])
+    return found
+
+
+def _check_tools(agent: AgentSettings, file: SettingsFile, key: Key, problems: Problems) -> None:
     for place, tool in enumerate(agent.tools):
-        server = tool.removeprefix(MCP)
+        name = tool.partition(":")[2]
         if tool in agent.tools[:place]:
             problems.add(key, f"{tool!r} is listed twice")
-        elif server != tool:
-            if server not in servers:
-                problems.add(key, f"{tool!r}: {unknown_name('MCP server', server, servers)}")
+        elif tool.startswith(MCP):
+            if name not in file.mcp:
+                problems.add(key, f"{tool!r}: {unknown_name('MCP server', name, file.mcp)}")
+        elif tool.startswith(AGENT):
+            if name not in file.agents:
+                problems.add(key, f"{tool!r}: {unknown_name('agent', name, file.agents)}")
+            elif not TOOL_NAME.fullmatch(name):
+                problems.add(key, f"{tool!r}: an agent with a '.' in its name cannot be a tool")
         elif not _PYTHON_TOOL.fullmatch(tool):
-            problems.add(key, f"{tool!r} is not a tool; expected module:function or mcp:SERVER")
+            expected = "module:function, mcp:SERVER or agent:NAME"
+            problems.add(key, f"{tool!r} is not a tool; expected {expected}")
 
 
 def _instructions(text: str, folder: Path, key: Key, problems: Problems) -> str:
@@ -129,18 +155,7 @@ def build_mcp_servers(
             problems.add((*key, "env"), "is only for a server with a command")
         if server.headers and server.url is None:
             problems.add((*key, "headers"), "is only for a server with a url")
-        env = _values(server.env, secrets, (*key, "env"))
-        headers = _values(server.headers, secrets, (*key, "headers"))
+        env = secrets.resolve_values(server.env, (*key, "env"), is_secret_variable)
+        headers = secrets.resolve_values(server.headers, (*key, "headers"), is_secret_header)
         found[name] = replace(server, env=env, headers=headers)
-    return found
-
-
-def _values(values: Mapping[str, Secret], secrets: SecretResolver, key: Key) -> dict[str, Secret]:
-    """Texts stay as they are; references are replaced by what they name."""
-    found = {}
-    for name, value in values.items():
-        is_reference = value.reveal().startswith(("env:", "file:"))
-        resolved = secrets.resolve(value, (*key, name)) if is_reference else value
-        if resolved is not None:
-            found[name] = resolved
     return found

@@ -7,7 +7,10 @@ from weft.gateway.settings.reader import EnvironmentText
 
 PREFIX = "WEFT_"
 CONFIG = "WEFT_CONFIG"
-_TABLES = ("server", "store", "workers")
+CLIENT_KEY = "WEFT_KEY"
+"""The key with which a client uses a gateway: `weft ask --url`, and our recipes for others."""
+
+_TABLES = ("server", "store", "workers", "otel")
 """The tables whose keys can be set; in all others the user chooses the keys."""
 
 
@@ -17,7 +20,7 @@ class Environment:
     def __init__(self, variables: Mapping[str, str], problems: Problems) -> None:
         self._variables = variables
         self._problems = problems
-        self._known = {CONFIG}
+        self._known = {CONFIG, CLIENT_KEY}
 
     def get(self, name: str) -> str | None:
         self._known.add(name)
@@ -35,14 +38,17 @@ class Environment:
         return table
 
     def report_unknown(self) -> None:
-        """Adds a problem for every unknown variable that begins with WEFT_."""
+        """Warns of every unknown variable that begins with WEFT_."""
         names = [f"{PREFIX}{table.upper()}__KEY" for table in _TABLES]
         for name in sorted(self._variables):
-            # A misspelled variable would otherwise leave a default in place, unnoticed.
+            # A misspelled variable leaves a default in place. No error: clients and scripts have
+            # variables of their own (`WEFT_KEY`).
             if name.startswith(PREFIX) and name not in self._known:
                 key = (name,)
                 self._problems.variables[key] = name
-                self._problems.add(key, f"unknown variable; expected {', '.join((CONFIG, *names))}")
+                self._problems.warn(
+                    key, f"unknown variable; expected {', '.join((CONFIG, *names))}"
+                )
 
 
 def _with(table: dict[str, object], key: tuple[str, ...], value: object) -> dict[str, object]:

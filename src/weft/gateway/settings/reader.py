@@ -48,7 +48,9 @@ class TableReader:
         """Returns the valid fields that a table sets of a Struct or dataclass."""
         hints = field_types(wanted)
         for name in (name for name in table if name not in hints):
-            self._problems.add((*key, name), unknown_name("setting", name, hints))
+            # `gpt-5.1 = …` without quotes is a key `1` of a table `gpt-5`.
+            hint = "; a name with a dot in it needs quotes" if key[:1] == ("models",) else ""
+            self._problems.add((*key, name), unknown_name("setting", name, hints) + hint)
         return self._fields({name: hints[name] for name in table if name in hints}, table, key)
 
     def _fields(
@@ -71,7 +73,7 @@ class TableReader:
         if isinstance(value, dict):
             return self._table(value, wanted, key)
         # msgspec cannot read dicts of secrets, so no such dict gets to `convert`.
-        if Secret in options or any(map(_is_table, options)) or all(map(_is_mapping, options)):
+        if Secret in options or all(_is_table(one) or _is_mapping(one) for one in options):
             return self._invalid(
                 key, f"expected {describe_type(wanted)}, got {describe_value(value)}"
             )
@@ -96,8 +98,7 @@ class TableReader:
                     if inner is object
                     else self._fields(dict.fromkeys(value, inner), value, key)
                 )
-        hint = "; a name with a dot in it needs quotes" if key[0] == "models" else ""
-        return self._invalid(key, f"expected {describe_type(wanted)}, got a table{hint}")
+        return self._invalid(key, f"expected {describe_type(wanted)}, got a table")
 
     def _invalid(self, key: Key, message: str) -> object:
         self._problems.add(key, message)
@@ -182,6 +183,9 @@ def _conversion_error(problem: str, value: object, wanted: object) -> str:
     """Text values are not quoted: they may be secrets in the wrong place."""
     if "length" in problem:
         return "must not be empty"
+    if _NUMBER.search(problem) and isinstance(value, list):
+        (inner, *_) = get_args(unannotated(wanted))
+        return f"each must be {describe_range(inner)}"
     if _NUMBER.search(problem):
         return f"must be {describe_range(wanted)}, got {value}"
     if isinstance(value, list) and "$[" in problem:

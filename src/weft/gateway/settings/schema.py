@@ -9,8 +9,9 @@ from msgspec import Meta, Struct
 
 from weft.agent.definition import Limits
 from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
+from weft.prices import Price
 from weft.scrub import Secret
-from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
+from weft.upstream.base import BreakerPolicy, Pool, RetryPolicy, Timeouts, Tls
 
 _YEAR = 31_536_000
 
@@ -20,15 +21,56 @@ LeaseSeconds = Annotated[float, Meta(ge=1, le=_YEAR)]
 Days = Annotated[float, Meta(ge=0, le=36_525)]
 Amount = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Dollars = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Workers = Annotated[int, Meta(ge=1, le=1024)]
 Depth = Annotated[int, Meta(ge=1, le=500)]  # deeper than that, no JSON is read at all
 
+Weight = Annotated[float, Meta(gt=0)]
 Word = Annotated[str, Meta(min_length=1)]
 
 
-class KeySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key of a client. `alice = "…"` is short for `alice = { secret = "…" }`."""
+class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a key may spend, in US dollars. Days and months are those of UTC."""
+
+    day: Dollars | None = None
+    """On one day."""
+
+    month: Dollars | None = None
+    """In one month."""
+
+    total: Dollars | None = None
+    """Ever."""
+
+
+class KeyRules(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a key may do. Limits hold for all workers and gateways on one database together."""
+
+    models: tuple[str, ...] | None = None
+    """The models, aliases and agents that it may use, as clients name them; `*` stands for any
+    characters: `openai/*`. Without it, all of them."""
+
+    requests_per_minute: Count | None = None
+    """Requests that create responses. Without it, any number."""
+
+    tokens_per_minute: Count | None = None
+    """Tokens of requests and responses. Without it, any number."""
+
+    streams: Count | None = None
+    """Responses at the same time. Without it, any number."""
+
+    budget: BudgetSettings = BudgetSettings()
+    """What it may spend, in US dollars, for example `{ day = 5, month = 50, total = 200 }`. With a
+    budget, only models can be used whose prices are known."""
+
+    usage: Literal["own", "all"] = "own"
+    """Whose usage `GET /v1/usage` shows it: its own, or that of all keys."""
+
+
+class KeySettings(KeyRules, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A key of a client. `alice = "…"` is short for `alice = { secret = "…" }`. Limits hold for all
+    workers and gateways on one database together."""
 
     secret: Secret
     """The key: `env:NAME`, `file:PATH`, or the key itself."""
@@ -96,7 +138,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Those of them without a valid key so far. Above the limit, the oldest idle one is closed."""
 
     streams_per_key: Amount = 0
-    """Concurrent responses of one client key in a worker; 0: no limit."""
+    """Concurrent responses of each client key in a worker; 0: no limit."""
 
     stalled: SomeSeconds = 60.0
     """Seconds that a client may read nothing while data waits for it."""
@@ -148,9 +190,17 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     websocket: bool = True
     """Whether `/v1/responses` is served over WebSocket too."""
 
+    page: bool = True
+    """Whether the page for people (chat, lists, inspector) is served at `/`."""
+
     tool_session: bool = False
     """Use tool sessions for every client of `/v1/responses`: a response that waits for tool outputs
     has `required_action`, as it has for clients with `include: ["required_action"]`."""
+
+    # An upstream in the same network as the gateway could fetch what its clients cannot reach.
+    remote_urls: Literal["pass", "refuse"] = "pass"
+    """URLs of images, files and MCP servers in requests: passed on to the upstream, or refused.
+    The gateway itself never fetches them."""
 
     reject_lossy: bool = False
     """Refuse requests with fields that the upstream's dialect cannot express."""
@@ -158,8 +208,20 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     log: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""
 
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """Lines for people, or one JSON object per line; `auto` is `text` on a terminal."""
+
+    hooks: tuple[str, ...] = ()
+    """`module:function` for Python functions that get the record of every finished request
+    ([guide](gateway.md#hooks))."""
+
+    metrics: Literal["key", "public", "off"] = "key"
+    """Who may read `/metrics` ([guide](observability.md)): clients with a key, if keys are set;
+    everybody who can connect; nobody, and nothing is counted."""
+
     keys: dict[str, Secret | KeySettings] = {}
-    """Client keys by name: `env:NAME`, `file:PATH`, or the key itself. None: loopback only."""
+    """Client keys by name: `env:NAME`, `file:PATH`, or the key itself; see `[server.keys.NAME]`.
+    Further ones are made by `weft keys create`. Without any: loopback only."""
 
     limits: LimitSettings = LimitSettings()
     """See `[server.limits]`."""
@@ -191,6 +253,14 @@ class StoreSettings(Struct, frozen=True, forbid_unknown_fields=True):
     log_retention: Days = 0.0
     """Days after which the event log of a response is removed, so that it cannot be resumed any
     more; the response and the digest of the log stay. 0: never."""
+
+    upstream: Literal["all", "findings", "none"] = "all"
+    """Of which stored responses it is kept what their upstreams sent, with arrival times: of all,
+    of those with findings, or of none. A trace (`weft trace`, the inspector) shows it; without it,
+    traces are made of the events that were sent to the client."""
+
+    upstream_retention: Days = 7.0
+    """Days after which what upstreams sent is removed; 0: with the response."""
 
     # Renewed eight times as often (sessions.py): one slow transaction does not lose it.
     lease: LeaseSeconds = 15.0
@@ -231,6 +301,14 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tls: Tls = Tls()
     """See `[upstreams.NAME.tls]`."""
 
+    proxy: Secret | None = None
+    """The HTTP proxy: `http://[user:password@]host:port`, `env:NAME`, `file:PATH`, or `none`.
+    Default: the variable `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY` names the host or it is
+    this machine."""
+
+    pool: Pool = Pool()
+    """See `[upstreams.NAME.pool]`."""
+
     retry: RetryPolicy = RetryPolicy()
     """See `[upstreams.NAME.retry]`."""
 
@@ -240,8 +318,33 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     """Models to list. Others can be used, too."""
 
+    discover: bool | None = None
+    """Whether `/v1/models` also lists what the upstream itself lists. Default: unless `models` is
+    set."""
+
     betas: tuple[str, ...] | None = None
     """The `anthropic-beta` flags of clients that are passed on; without it, all of them."""
+
+
+class AliasSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A name for several models, of which each request uses one. `fast = ["a/x", "b/y"]` is short
+    for `fast = { targets = ["a/x", "b/y"] }`. The name of a model itself (`"a/x"`) can have
+    everything but targets."""
+
+    targets: tuple[str, ...] = ()
+    """`<upstream>/<model>`. If one fails before its response begins, the next is tried."""
+
+    balance: Literal["order", "weighted", "least-busy"] = "order"
+    """Which target is tried first, and so on: the first of the list; one at random, according to
+    `weights`; the one with the fewest requests in progress in this process."""
+
+    weights: tuple[Weight, ...] = ()
+    """One for each target; without it, all are equal."""
+
+    lossy: Literal["warn", "refuse"] | None = None
+    """What happens to requests with fields that the upstream's dialect cannot express. `warn` drops
+    them, and names them in `Weft-Findings`. Default: `warn`, or `refuse` with
+    `server.reject_lossy`."""
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -256,7 +359,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     tools: tuple[str, ...] = ()
     """`module:function` for a Python function with `@weft.tool`, which is imported from the folder
-    of this file or from the installed packages; `mcp:NAME` for the tools of an MCP server."""
+    of this file or from the installed packages; `mcp:NAME` for the tools of an MCP server;
+    `agent:NAME` for another agent."""
 
     approval: dict[str, Literal["always", "never"]] = {}
     """Whether a person must approve the calls of a tool, by the tool's name. It overrides what the
@@ -270,6 +374,12 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     on_ambiguous: Literal["park", "tell-model"] = "park"
     """After a call whose outcome is unknown: wait for a person, or tell the model to verify it."""
+
+    description: str = ""
+    """What the model of another agent reads that has this one as a tool."""
+
+    tools_visible: bool = True
+    """Whether clients that use the agent as a model see the calls that it runs."""
 
 
 class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -288,6 +398,10 @@ class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, Secret] = {}
     """Headers of every HTTP request. A value may be `env:NAME` or `file:PATH`."""
 
+    allow_private: bool = False
+    """Whether the host of the URL may have an address that is not public. An address in the URL
+    itself, and `localhost`, are always allowed."""
+
     allow: tuple[str, ...] | None = None
     """The tools that may be used, by the server's names; without it, all of them."""
 
@@ -302,18 +416,51 @@ class McpSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How each process of the gateway works on the runs of agents."""
+    """How each process of the gateway works on the runs of agents, and on background responses."""
 
     lease: LeaseSeconds = 15.0
     """Seconds without a sign of life after which another process continues a run."""
 
     concurrency: Count = 64
-    """Runs that one process works on at the same time. Runs that wait for somebody do not count."""
+    """Runs that one process works on at the same time, and as many background responses.
+    Runs that wait for somebody do not count."""
 
     dispatcher: Literal["auto", "local", "pgqueuer"] = "auto"
-    """How processes learn of runs that are due: from a queue in PostgreSQL (`pgqueuer`, with the
-    extra `weft[workers]`), or by looking into the store four times a second (`local`). `auto` is
-    `pgqueuer` where that is possible. All processes on one database should use the same."""
+    """How processes learn of runs and background responses that are due: from a queue in PostgreSQL
+    (`pgqueuer`, with the extra `weft[workers]`), or by looking into the store four times a second
+    (`local`). `auto` is `pgqueuer` where that is possible. All processes on one database should use
+    the same."""
+
+
+class OtelSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Traces and metrics for OpenTelemetry ([guide](observability.md)), with the extra
+    `weft[otel]`."""
+
+    endpoint: str | None = None
+    """The URL of a collector that accepts OTLP over HTTP (`http://127.0.0.1:4318`), before
+    `/v1/traces` and `/v1/metrics`. Without it nothing is sent."""
+
+    headers: dict[str, Secret] = {}
+    """Headers of every request to the collector. A value may be `env:NAME` or `file:PATH`."""
+
+    service: str = "weft"
+    """`service.name`."""
+
+    traces: bool = True
+    """Whether traces are sent, and passed on to the upstreams (`traceparent`)."""
+
+    metrics: bool = True
+    """Whether metrics are sent."""
+
+    sample: Share = 1.0
+    """The share of traces that are sent, from 0 to 1. For a request with a `traceparent` its
+    sampled flag decides."""
+
+    content: bool = False
+    """Whether spans contain prompts, responses, and the arguments and results of tools."""
+
+    interval: SomeSeconds = 10.0
+    """Seconds between two exports of metrics. Traces are sent after 5 seconds at the latest."""
 
 
 class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -324,14 +471,19 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     upstreams: dict[str, UpstreamSettings] = {}
     """Without any: the demo upstream, with the name `demo`."""
 
-    models: dict[str, str | tuple[str, ...]] = {}
-    """Aliases: names for `<upstream>/<model>`, or for several, which are tried in order."""
+    models: dict[str, str | tuple[str, ...] | AliasSettings] = {}
+    """Aliases: names for `<upstream>/<model>`, or for several, which are tried in order; or tables
+    (`[models.NAME]`)."""
 
     agents: dict[str, AgentSettings] = {}
     """Without any, and without upstreams: the demo agent, with the name `demo`."""
 
     mcp: dict[str, McpSettings] = {}
+    prices: dict[str, Price] = {}
+    """Prices by `<upstream>/<model>`. Other models have the list prices of `genai-prices`."""
+
     workers: WorkerSettings = WorkerSettings()
+    otel: OtelSettings = OtelSettings()
 
 
 # Upstreams and agents must not depend on the settings, so what they declare has no ranges.
@@ -342,8 +494,10 @@ FIELD_RANGES: dict[type, dict[str, object]] = {
         "between_events": SomeSeconds,
     },
     RetryPolicy: {"attempts": Count, "base": Seconds, "longest": Seconds},
+    Pool: {"idle": Amount, "idle_time": SomeSeconds, "age": SomeSeconds},
     BreakerPolicy: {"failures": Amount, "open_for": Seconds},
     Markup: {"begin": Word, "end": Word},
+    Price: {"input": Dollars, "output": Dollars, "cached": Dollars | None},
     Limits: {
         "turns": Count,
         "calls": Count,

@@ -12,12 +12,13 @@ from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, closest, unknown_name
 from weft.gateway.settings.reader import TableReader
 from weft.gateway.settings.schema import UpstreamSettings
-from weft.gateway.settings.secrets import SecretResolver
-from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
+from weft.gateway.settings.secrets import SecretResolver, is_secret_header
 from weft.scrub import MARK, Secret
 from weft.upstream.base import UpstreamConfig
 from weft.upstream.catalog import HOSTS, Host
 from weft.upstream.demo import MODELS
+from weft.upstream.dialing import parse_proxy
+from weft.upstream.urls import DEMO, BaseUrl, parse_base_url
 
 UPSTREAM_DIALECTS: dict[str, str] = {
     name: dialect.name
@@ -109,15 +110,23 @@ class _UpstreamBuilder:
                 ca=self._file(settings.tls.ca, "ca"),
                 certificate=self._file(settings.tls.certificate, "certificate"),
             ),
+            proxy=self._proxy(address),
+            pool=settings.pool,
             retry=settings.retry,
             breaker=settings.breaker,
             models=settings.models or (tuple(MODELS) if is_demo else ()),
+            discover=not settings.models if settings.discover is None else settings.discover,
             betas=settings.betas,
             origin=address.origin if address else "",
         )
         # One problem is enough: what is missing may be missing because of another.
         if not self._problems.has_any(key) and not config.base_url:
-            self._add(f"base_url is missing: {self._missing_url_hint()}")
+            near = closest(self._name, HOSTS)
+            hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
+            why = f"no preset has this name; {hint}"
+            if self._preset is not None:
+                why = f"the preset {self._preset.name} has none"
+            self._add(f"base_url is missing: {why}")
         elif not self._problems.has_any(key) and not config.dialect:
             self._add(f"dialect is missing; expected one of {', '.join(UPSTREAM_DIALECTS)}")
         if address is not None:
@@ -161,13 +170,6 @@ class _UpstreamBuilder:
         except ValueError as problem:
             self._add(str(problem), "base_url")
             return None
-
-    def _missing_url_hint(self) -> str:
-        if self._preset is not None:
-            return f"the preset {self._preset.name} has none"
-        near = closest(self._name, HOSTS)
-        hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
-        return f"no preset has this name; {hint}"
 
     def _api_key(self) -> Secret | None:
         key, preset = (*self._key, "api_key"), self._preset
@@ -216,9 +218,26 @@ class _UpstreamBuilder:
                 found[name.lower()] = secret.reveal() if secret else ""
             else:
                 found[name.lower()] = value
+                if is_secret_header(name, value):
+                    self._secrets.add_literal(value)
                 if not _HEADER_VALUE.fullmatch(value):
                     expected = "expected visible ASCII characters, blanks only inside"
                     self._add(f"invalid header value; {expected}", "headers", name)
+        return found
+
+    def _proxy(self, address: BaseUrl | None) -> Secret | None:
+        given, key = self._settings.proxy, (*self._key, "proxy")
+        if given is not None and given.reveal() == "none":
+            return None
+        found = None if given is None else self._secrets.resolve(given, key)
+        if given is None and address is not None and address.origin != "demo":
+            found = self._secrets.proxy_of(address.url, key)
+        try:
+            if found is not None:
+                parse_proxy(found.reveal())
+        except ValueError as problem:
+            self._add(str(problem), "proxy")
+            return None
         return found
 
     def _file(self, name: str | None, setting: str) -> str | None:
