@@ -43,6 +43,13 @@ class UnreadableCapture(click.ClickException):
         click.echo(f"weft: {self.format_message()}", err=True)
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Writes a file that only its owner can read: it may hold what people and models said."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
 def chunks(path: str) -> Iterator[bytes]:
     """Yields the bytes of a file, or of standard input, as they come."""
     try:
@@ -148,7 +155,7 @@ def read_live(
 
 
 def write(data: Iterable[bytes]) -> None:
-    """Writes at once: whoever reads a pipe sees it as soon as it is known."""
+    """Writes at once: the reader of a pipe sees it as soon as it is known."""
     # One write for all that a piece completes, not one for each part.
     sys.stdout.buffer.write(b"".join(data))
     sys.stdout.buffer.flush()

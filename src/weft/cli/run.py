@@ -21,9 +21,9 @@ from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
     CallFinished,
+    CallIntended,
     CallParked,
     CallRefused,
-    Contents,
     RunCancelled,
     RunFailed,
     RunWaiting,
@@ -34,17 +34,18 @@ from weft.agent.events import (
     decode_event,
 )
 from weft.agent.lifecycle import ASKED, AWAITED, PARKED
+from weft.agent.merge import shown_text
 from weft.agent.runtime import UnknownAgent
-from weft.agent.state import Call, IllegalEvent, RunState
-from weft.cli.agents import StoreUnreadable, gateway_with_agents, settings_with_store, who
+from weft.agent.state import Call, IllegalEvent
+from weft.agent.status import status_after
+from weft.cli.agents import silent_gateway, who
+from weft.cli.open_store import UnusableStore, settings_of
 from weft.errors import ClientError
 from weft.gateway.agents import AgentService
 from weft.gateway.app import Gateway
 from weft.gateway.run_objects import event_object
 from weft.relay.log import follow
-from weft.request import TextContent
 from weft.store.base import StoreError
-from weft.store.records import RunEvent
 
 FAILED = 1
 WAITING = 3
@@ -67,6 +68,7 @@ ANSWERS: dict[str, tuple[bool, Scope]] = {
     "t": (True, "tool"),
     "a": (True, "run"),
 }
+NEEDS = {ASKED: "approval", AWAITED: "an output", PARKED: "to be resolved"}
 QUESTION = "[y]es, [n]o, [t]his tool from now on, [a]ll calls of this run? "
 
 Approve = Literal["never", "ask", "always"]
@@ -90,16 +92,16 @@ def run(
     as_json: bool,
 ) -> None:
     text = "" if resume is not None else _prompt(prompt)
-    settings = settings_with_store(config)
+    settings = settings_of(config, needs_store=True)
     # What goes wrong is shown; that something works is not news on a terminal.
     server = msgspec.structs.replace(settings.server, log="error")
     try:
-        gateway = gateway_with_agents(replace(settings, server=server), own_runs=True)
+        gateway = silent_gateway(replace(settings, server=server), own_runs=True)
         sys.exit(asyncio.run(_run(gateway, agent, text, resume, approve, as_json)))
     except (UnknownAgent, MissingQueue) as problem:
         raise click.ClickException(str(problem)) from None
     except StoreError as problem:
-        raise StoreUnreadable(str(problem)) from None
+        raise UnusableStore(str(problem)) from None
     except ClientError as problem:
         raise click.ClickException(str(problem)) from None
 
@@ -127,23 +129,18 @@ async def _run(
         runtime, after = service.runtime, 0
         if resume is None:
             name = agent or ""
-            await _available(service, name)
+            try:
+                async with asyncio.timeout(CONNECTING):  # the MCP servers of the agent
+                    while name in service.unavailable:
+                        await asyncio.sleep(ENTRY_POLL)
+            except TimeoutError:
+                reason = service.unavailable.get(name, "")
+                raise click.ClickException(f"agent {name} is not available: {reason}") from None
             id = await runtime.start(name, prompt)
         else:
             id, after = resume, (await runtime.row(resume)).seq
         terminal = Terminal(service, id, approve, as_json)
         return await terminal.show(after)
-
-
-async def _available(service: AgentService, agent: str) -> None:
-    """Waits for the MCP servers of an agent."""
-    try:
-        async with asyncio.timeout(CONNECTING):
-            while agent in service.unavailable:
-                await asyncio.sleep(ENTRY_POLL)
-    except TimeoutError:
-        reason = service.unavailable.get(agent, "")
-        raise click.ClickException(f"agent {agent} is not available: {reason}") from None
 
 
 class Terminal:
@@ -163,13 +160,16 @@ class Terminal:
         self._streaming: asyncio.Task[None] | None = None
         self._names: dict[str, str] = {}
         """The tools of the calls, by call."""
+        self._children: dict[str, asyncio.Task[None]] = {}
+        """The tasks that follow the runs of agents that were called."""
+        self._asking = asyncio.Lock()
 
     async def show(self, after: int) -> int:
         """Returns the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         loop.add_signal_handler(signal.SIGTERM, self._stop, TERMINATED)
-        _say(f"run {self._id}")
+        _print_error(f"run {self._id}")
         showing = asyncio.create_task(self._show(after))
         await asyncio.wait({showing, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
         if self._stopped.done():
@@ -186,50 +186,80 @@ class Terminal:
         if self._interrupted.is_set():
             # Nothing is written any more: what is not cancelled by now can be resumed.
             os._exit(INTERRUPTED)
-        _say("\ncancelling; Ctrl-C once more quits at once")
+        _print_error("\ncancelling; press Ctrl-C again to quit at once")
         self._interrupted.set()
-        self._cancelling = asyncio.create_task(self._cancel())
 
-    async def _cancel(self) -> None:
-        try:
-            await self._runtime.cancel(self._id, by=who(), reason="Ctrl-C")
-        except StoreError as problem:
-            _say(f"cannot cancel: {problem}")
-            self._stop(INTERRUPTED)
+        async def cancel() -> None:
+            try:
+                await self._runtime.cancel(self._id, by=who(), reason="Ctrl-C")
+            except StoreError as problem:
+                _print_error(f"cannot cancel: {problem}")
+                self._stop(INTERRUPTED)
+
+        self._cancelling = asyncio.create_task(cancel())
 
     async def _show(self, after: int) -> int:
         if after:
-            await self._take_up()
+            await self._continue()
         try:
-            async for event in self._runtime.events(self._id, after):
-                await self._event(event)
+            async for stored in self._runtime.events(self._id, after):
+                event = decode_event(stored.body)
+                if self._as_json:
+                    click.echo(msgspec.json.encode(event_object(stored)))
+                    sys.stdout.flush()
+                else:
+                    await self._tell(event)
+                await self._react(self._id, event)
                 if self._stopped.done():
                     break
         finally:
+            for task in self._children.values():
+                task.cancel()
+            await asyncio.gather(*self._children.values(), return_exceptions=True)
             await self._end_stream()
-        state = await self._runtime.state(self._id)
-        return _exit_code(state)
+        match (await self._runtime.state(self._id)).end:
+            case RunFailed():
+                return FAILED
+            case RunCancelled():
+                return INTERRUPTED
+            case None:
+                return WAITING
+            case _:
+                return 0
 
-    async def _take_up(self) -> None:
-        """Goes on with a run that is there: works on it, unless somebody else does."""
+    async def _continue(self) -> None:
+        """Continues a run that exists: works on it, unless another process does."""
         dispatcher = self._service.dispatcher
         assert isinstance(dispatcher, OwnRunsDispatcher)
         dispatcher.adopt(self._id)
         self._runtime.wake(self._id)
         state = await self._runtime.state(self._id)
+        if state.end is not None:
+            status = status_after(state)
+            _print_error(f"the run is {status}; see weft runs show {self._id}")
         for call in state.calls.values():
             self._names[call.id] = call.judged.name
-        await self._decide()
+            if call.is_child:
+                dispatcher.adopt(call.child)
+                self._runtime.wake(call.child)
+                self._follow_child(call.child)
+        await self._decide(self._id)
 
-    async def _event(self, stored: RunEvent) -> None:
-        event = decode_event(stored.body)
-        if self._as_json:
-            click.echo(msgspec.json.encode(event_object(stored)))
-            sys.stdout.flush()
-        else:
-            await self._tell(event)
+    async def _react(self, run: str, event: AnyRunEvent) -> None:
+        """Asks the person at the terminal if an event needs a decision."""
         if isinstance(event, RunWaiting):
-            await self._decide()
+            await self._decide(run)
+        elif isinstance(event, CallIntended) and event.child:
+            self._follow_child(event.child)
+
+    def _follow_child(self, run: str) -> None:
+        """Decides about the calls of an agent that was called, and of those that it calls."""
+
+        async def follow() -> None:
+            async for stored in self._runtime.events(run):
+                await self._react(run, decode_event(stored.body))
+
+        self._children[run] = asyncio.create_task(follow())
 
     async def _tell(self, event: AnyRunEvent) -> None:
         match event:
@@ -240,24 +270,24 @@ class Terminal:
                 await self._end_stream(whole=True)
                 for call in calls:
                     self._names[call.id] = call.name
-                    _say(f"call {call.name} {_short(call.arguments)}")
+                    _print_error(f"call {call.name} {_short(call.arguments)}")
             case TurnInterrupted(why=why):
                 await self._end_stream()
-                _say(f"turn interrupted: {_short(why)}")
+                _print_error(f"turn interrupted: {_short(why)}")
             case CallFinished(call=id, result=result, is_error=is_error):
                 verb = "failed" if is_error else "result"
-                _say(f"{verb} {self._names.get(id, id)}: {_short(_text(result))}")
+                _print_error(f"{verb} {self._names.get(id, id)}: {_short(shown_text(result))}")
             case CallRefused(call=id, text=text):
-                _say(f"refused {self._names.get(id) or 'a call'}: {_short(text)}")
+                _print_error(f"refused {self._names.get(id) or 'a call'}: {_short(text)}")
             case ApprovalDecided(call=id, approved=approved, by=by):
                 verb = "approved" if approved else "denied"
-                _say(f"{verb} {self._names.get(id, id)}, by {by}")
+                _print_error(f"{verb} {self._names.get(id, id)}, by {by}")
             case CallParked(call=id, why=why):
-                _say(f"parked {self._names.get(id, id)}: {_short(why)}")
+                _print_error(f"parked {self._names.get(id, id)}: {_short(why)}")
             case RunFailed(message=message):
-                _say(f"failed: {message}")
+                _print_error(f"failed: {message}")
             case RunCancelled(by=by):
-                _say(f"cancelled by {by}")
+                _print_error(f"cancelled by {by}")
 
     # The text of a turn
 
@@ -291,14 +321,18 @@ class Terminal:
 
     # Approvals
 
-    async def _decide(self) -> None:
+    async def _decide(self, run: str) -> None:
         """Decides about the calls that wait for approval; leaves the run if others must act."""
-        state = await self._runtime.state(self._id)
+        async with self._asking:
+            await self._decide_calls(run)
+
+    async def _decide_calls(self, run: str) -> None:
+        state = await self._runtime.state(run)
         if state.waiting is None or state.end is not None:
             return  # somebody else was faster
         asked = [call for call in state.open_calls if call.state is ASKED]
         for call in asked:
-            if not await self._decided(call):
+            if not await self._decided(run, call):
                 break
         else:
             if asked:
@@ -309,13 +343,12 @@ class Terminal:
         ):
             return
         waiting = [
-            f"{call.judged.name} ({call.id}, {call.state.name.lower()})"
-            for call in state.open_calls
+            f"{call.judged.name} ({call.id}) needs {NEEDS[call.state]}" for call in state.open_calls
         ]
-        _say(f"the run waits for {', '.join(waiting)}; see weft runs show {self._id}")
+        _print_error(f"the run waits: {', '.join(waiting)}; see weft runs show {run}")
         self._stop(WAITING)
 
-    async def _decided(self, call: Call) -> bool:
+    async def _decided(self, run: str, call: Call) -> bool:
         """Returns False if nobody is here to ask."""
         answer = await self._answer(call)
         if answer is None or call.approval is None:
@@ -329,7 +362,7 @@ class Terminal:
         approval = call.approval.approval
         # Somebody else may have decided meanwhile, or cancelled the run.
         with suppress(IllegalEvent):
-            await self._runtime.decide_approval(self._id, approval, approved, by=who(), scope=scope)
+            await self._runtime.decide_approval(run, approval, approved, by=who(), scope=scope)
         return True
 
     async def _answer(self, call: Call) -> tuple[bool, Scope] | None:
@@ -340,7 +373,7 @@ class Terminal:
         if not sys.stdin.isatty():
             return None
         while True:
-            _say(f"run {call.judged.name} {_short(call.judged.arguments)}?")
+            _print_error(f"run {call.judged.name} {_short(call.judged.arguments)}?")
             click.echo(QUESTION, err=True, nl=False)
             line = await self._read_line()
             if not line:
@@ -365,29 +398,12 @@ class Terminal:
         return "" if self._interrupted.is_set() else os.read(number, 4096).decode(errors="replace")
 
 
-def _exit_code(state: RunState) -> int:
-    match state.end:
-        case RunFailed():
-            return FAILED
-        case RunCancelled():
-            return INTERRUPTED
-        case None:
-            return WAITING
-    return 0
-
-
-def _text(contents: Contents) -> str:
-    return " ".join(
-        one.text if isinstance(one, TextContent) else f"[{one.media_type}]" for one in contents
-    )
-
-
 def _short(text: str) -> str:
     """On one line, and not too long."""
     line = " ".join(text.split())
     return line if len(line) <= WIDTH else f"{line[:WIDTH]}…"
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     """Everything but the text of the agent goes to standard error."""
     click.echo(text, err=True)

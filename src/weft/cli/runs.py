@@ -12,26 +12,26 @@ import msgspec
 
 from weft.agent.events import Scope
 from weft.agent.lifecycle import ASKED
-from weft.agent.runtime import Runtime
-from weft.agent.state import RunState
-from weft.cli.agents import StoreUnreadable, runtime_to_write, settings_with_store, who
+from weft.agent.runtime import AgentRuntime
+from weft.agent.turns import output_text
+from weft.cli.agents import runtime_to_write, who
+from weft.cli.open_store import UnusableStore, settings_of
 from weft.errors import ClientError
 from weft.gateway.run_objects import (
     JsonObject,
-    RunView,
     event_object,
-    output_text,
+    run_view,
     summary_object,
 )
 from weft.store.base import Store, StoreError
 
-Action = Callable[[Runtime, Store], Awaitable[None]]
+Action = Callable[[AgentRuntime, Store], Awaitable[None]]
 
 _encode = msgspec.json.Encoder().encode
 
 
 def _do(config: Path | None, action: Action, writes: bool = False) -> None:
-    settings = settings_with_store(config)
+    settings = settings_of(config, needs_store=True)
 
     async def main() -> None:
         async with runtime_to_write(settings, hints=writes) as (runtime, store):
@@ -40,7 +40,7 @@ def _do(config: Path | None, action: Action, writes: bool = False) -> None:
     try:
         asyncio.run(main())
     except StoreError as problem:
-        raise StoreUnreadable(str(problem)) from None
+        raise UnusableStore(str(problem)) from None
     except ClientError as problem:  # no such run, or what was decided is not to be decided
         raise click.ClickException(str(problem)) from None
 
@@ -60,7 +60,7 @@ def list_runs(
     limit: int,
     as_json: bool,
 ) -> None:
-    async def action(runtime: Runtime, store: Store) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
         page = await store.runs(owner, status, agent, None, limit)
         for row in page.runs:
             if as_json:
@@ -74,26 +74,22 @@ def list_runs(
     _do(config, action)
 
 
-async def _object(runtime: Runtime, store: Store, id: str) -> JsonObject:
-    view = RunView(await runtime.row(id), RunState(id))
-    after = 0
-    while events := await store.run_events(id, after):
-        view.apply(events)
-        after = events[-1].seq
+async def _object(runtime: AgentRuntime, store: Store, id: str) -> JsonObject:
+    view = await run_view(store, await runtime.row(id))
     entry = None if view.answer is None else await store.entry(view.answer)
     body = None if entry is None else entry.body
     return view.object(None if body is None else output_text(body))
 
 
 def show(config: Path | None, run: str) -> None:
-    async def action(runtime: Runtime, store: Store) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
         click.echo(msgspec.json.format(_encode(await _object(runtime, store, run)), indent=2))
 
     _do(config, action)
 
 
 def events(config: Path | None, run: str, after: int, follow: bool) -> None:
-    async def action(runtime: Runtime, store: Store) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
         await runtime.row(run)
         if not follow:
             runtime.drain()  # what is there, and no more
@@ -105,7 +101,7 @@ def events(config: Path | None, run: str, after: int, follow: bool) -> None:
 
 
 def export(config: Path | None, run: str) -> None:
-    async def action(runtime: Runtime, store: Store) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
         about = await _object(runtime, store, run)
         runtime.drain()
         log = [event_object(event) async for event in runtime.events(run)]
@@ -131,7 +127,7 @@ def approve(
     reason: str,
     scope: Scope,
 ) -> None:
-    async def action(runtime: Runtime, store: Store) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
         state = await runtime.state(run)
         pending = {
             call.id: call.approval.approval
@@ -159,14 +155,21 @@ def resolve(
     result: str,
     is_error: bool,
 ) -> None:
-    async def act(runtime: Runtime, store: Store) -> None:
+    async def act(runtime: AgentRuntime, store: Store) -> None:
         await runtime.resolve(run, call, action, by=who(), result=result, is_error=is_error)
 
     _do(config, act, writes=True)
 
 
 def cancel(config: Path | None, run: str, reason: str) -> None:
-    async def action(runtime: Runtime, store: Store) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
         await runtime.cancel(run, by=who(), reason=reason)
+
+    _do(config, action, writes=True)
+
+
+def fork(config: Path | None, run: str, after: int) -> None:
+    async def action(runtime: AgentRuntime, store: Store) -> None:
+        click.echo(await runtime.fork(run, after))
 
     _do(config, action, writes=True)
