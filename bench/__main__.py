@@ -1,7 +1,7 @@
-"""`make bench`: what a stream costs, beside the least that it could cost.
+"""`make bench`: what a stream costs, compared with the least that it could cost.
 
-Each figure is the median of five runs, and each verdict a ratio of two figures of one run, whose
-runs take turns: machines differ and are noisy, ratios hold. Exits 1 when one is over its limit.
+Each figure is the median of five runs, and each verdict is a ratio of two figures whose runs take
+turns: machines differ and are noisy, ratios hold. Exits 1 when a ratio is over its limit.
 """
 
 import gc
@@ -22,7 +22,7 @@ RUNS = 5
 
 
 def bare_minimum(reads: list[bytes]) -> None:
-    """Split, decode, encode: what a gateway that does nothing would do."""
+    """Split, decode, encode: what a gateway that does nothing else would do."""
     encode = msgspec.json.Encoder().encode
     decode = msgspec.json.Decoder().decode
     for block in b"".join(reads).split(b"\n\n"):
@@ -40,7 +40,7 @@ def weft(reads: Iterable[bytes]) -> None:
 
 
 class Job(NamedTuple):
-    """What is timed: `repeat` times at once, and how many events that is each time."""
+    """What is timed: `repeat` runs at a time, each of `events` events."""
 
     run: Callable[[list[bytes]], None]
     reads: list[bytes]
@@ -48,7 +48,7 @@ class Job(NamedTuple):
     events: int
 
     def time(self) -> float:
-        """Microseconds an event."""
+        """Microseconds per event."""
         gc.collect()
         start = time.perf_counter()
         for _ in range(self.repeat):
@@ -66,7 +66,7 @@ def compare(one: Job, other: Job) -> tuple[float, float, float]:
 
 
 def peak(reads: Iterable[bytes]) -> int:
-    """The most that was alive at any time, beside the bytes handed in and handed out."""
+    """The most bytes that were allocated at any time, without the input and the output."""
     tracemalloc.start()
     decoder = Decoder("openai-chat")
     encoder = Encoder("openai-responses", fold=decoder.fold)
@@ -91,7 +91,7 @@ class Verdicts:
     def __init__(self) -> None:
         self.failed = False
 
-    def say(self, what: str, ratio: float, limit: float, aim: float | None = None) -> None:
+    def report(self, what: str, ratio: float, limit: float, aim: float | None = None) -> None:
         bad = ratio > limit
         self.failed = self.failed or bad
         goal = f"limit {limit:g}" + (f", aim {aim:g}" if aim else "")
@@ -105,29 +105,29 @@ def main() -> None:
         Job(weft, thousand, 10, 1000), Job(bare_minimum, thousand, 10, 1000)
     )
     print(f"      µs an event: weft {ours:.2f}, bare minimum {least:.2f}")
-    verdicts.say("decode + guard + assemble + encode / bare minimum", ratio, 3.5, 3)
+    verdicts.report("decode + guard + assemble + encode / bare minimum", ratio, 3.5, 3)
 
     hundred, many = (list(streams.reads(streams.text(size))) for size in (100, 10_000))
     *_, ratio = compare(Job(weft, many, 1, 10_000), Job(weft, hundred, 100, 100))
-    verdicts.say("an event of 10,000 / an event of 100", ratio, 1.2)
+    verdicts.report("an event of 10,000 / an event of 100", ratio, 1.2)
 
     short, long = (list(streams.reads(streams.arguments(size))) for size in (5_000, 50_000))
     *_, ratio = compare(Job(weft, long, 1, 50_000), Job(weft, short, 10, 5_000))
-    verdicts.say("a delta of 1 MB arguments / a delta of 100 KB", ratio, 1.5)
+    verdicts.report("a delta of 1 MB arguments / a delta of 100 KB", ratio, 1.5)
 
     for what, events, size in (
         ("text", streams.text(50_000, 40), 50_000 * 40),
         ("arguments", streams.arguments(50_000), 50_000 * 20),
     ):
-        # Writing long strings in slices, so that others get their turns, is one copy more.
-        verdicts.say(f"peak memory / {what}", peak(streams.reads(events)) / size, 4.5, 3)
-    between(verdicts)
+        # Long strings are written in slices, so that other tasks get their turns: one copy more.
+        verdicts.report(f"peak memory / {what}", peak(streams.reads(events)) / size, 4.5, 3)
+    compare_pairs(verdicts)
     sys.exit(verdicts.failed)
 
 
-def between(verdicts: Verdicts) -> None:
-    """Every pair of dialects, beside the fastest one: the best of their rounds, since what a busy
-    machine adds to one of 25 would be taken for its price.
+def compare_pairs(verdicts: Verdicts) -> None:
+    """Compares every pair of dialects with the fastest one, by the best of their rounds: what a
+    busy machine adds to one of 25 would be taken for its cost.
     """
     jobs = {
         pair: Job(pairs.Pair(*pair), pairs.reads(pair[0]), 2, pairs.DELTAS) for pair in pairs.PAIRS
@@ -138,7 +138,7 @@ def between(verdicts: Verdicts) -> None:
     print(f"      µs an event between dialects: the fastest pair takes {least:.2f}")
     for pair, cost in sorted(costs.items(), key=lambda row: row[1]):
         what = f"{cost:5.2f} µs  {pair[0]} to {pair[1]}"
-        verdicts.say(what, cost / least, pairs.limit(pair))
+        verdicts.report(what, cost / least, pairs.limit(pair))
         if pair in pairs.EXCEPTIONS:
             print(f"            {pairs.EXCEPTIONS[pair]}")
 

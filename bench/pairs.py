@@ -1,4 +1,4 @@
-"""What an event costs between any two dialects: each pair beside the fastest one.
+"""What an event costs between any two dialects: each pair compared with the fastest one.
 
 The same answer in every dialect, as its own encoder writes it: reasoning, text, and a call.
 """
@@ -29,7 +29,7 @@ LIMIT = 2.0
 """How many times the fastest pair another may cost."""
 
 _LONG = (
-    "a delta of this wire is three times as long as one of the fastest, and its name comes twice"
+    "a delta of this dialect is three times as long as one of the fastest, and has its name twice"
 )
 
 EXCEPTIONS: dict[tuple[str, str], str] = {

@@ -20,7 +20,7 @@ def event(delta: dict[str, object], reason: str | None = None) -> bytes:
 
 
 def text(events: int, size: int = 6) -> Iterator[bytes]:
-    """A text answer of that many deltas."""
+    """A text answer with that many deltas."""
     yield event({"role": "assistant", "content": ""})
     for number in range(events):
         yield event({"content": f" {number % 97:0{size - 1}}"})

@@ -1,1 +1,1 @@
-"""What Weft costs as a gateway, beside nginx and beside no gateway at all."""
+"""What Weft costs as a gateway, compared with nginx and with no gateway at all."""

@@ -137,11 +137,11 @@ static void read_body(struct connection *c, const char *at, size_t size) {
         if (end && !c->held) {
             read_line(c, at, n);
         } else {
-            if (c->held + n >= ROOM) n = ROOM - 1 - c->held, end = NULL, c->wrong++;
-            memcpy(c->line + c->held, at, n);
-            c->line[c->held += n] = 0;
+            /* Of a longer line only the beginning is looked at: it says which event it is. */
+            size_t kept = c->held + n < ROOM ? n : ROOM - 1 - c->held;
+            memcpy(c->line + c->held, at, kept);
+            c->line[c->held += kept] = 0;
             if (end) read_line(c, c->line, c->held), c->held = 0;
-            else if (!n) return;
         }
         n += end ? 1 : 0;
         at += n;

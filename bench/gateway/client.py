@@ -11,43 +11,43 @@ TOKEN = re.compile(rb" tok(\d{5})")
 
 
 class Clients:
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, arguments: list[str]) -> None:
         self.port, path, self.connections, self.answers, self.expected = (
-            int(words[0]), Path(words[1]), *map(int, words[2:5]),
+            int(arguments[0]), Path(arguments[1]), *map(int, arguments[2:5]),
         )  # fmt: skip
         self.request = path.read_bytes()
-        self.mark, self.last = words[5].encode(), words[6].encode()
-        self.stagger, self.limit = int(words[7]) / 1e6, float(words[8])
-        self.asked = 0
-        self.holding = 0
-        self.all_hold = asyncio.Event()
+        self.mark, self.last = arguments[5].encode(), arguments[6].encode()
+        self.stagger, self.limit = int(arguments[7]) / 1e6, float(arguments[8])
+        self.sent = 0
+        self.open_streams = 0
+        self.all_open = asyncio.Event()
         self.complaints: list[str] = []
         self.tokens = self.deltas = 0
         self.events: list[int] = []
         self.first: list[float] = []
 
-    async def one(self, number: int) -> None:
-        """One connection: asks until all is asked."""
+    async def run_connection(self, number: int) -> None:
+        """One connection: sends requests until all are sent."""
         await asyncio.sleep(number * self.stagger)
-        while self.asked < self.answers or not self.answers:
-            self.asked += 1
+        while self.sent < self.answers or not self.answers:
+            self.sent += 1
             try:
-                await self.ask()
+                await self.send()
             except (OSError, EOFError) as error:
                 self.complaints.append(f"cut off: {type(error).__name__}")
 
-    async def ask(self) -> None:
+    async def send(self) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**20)
         begun = time.perf_counter()
         writer.write(self.request)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        seen = Seen(self, begun)
+        answer = AnswerReader(self, begun)
         length = re.search(rb"content-length: *(\d+)", head)
         if length:
-            seen.feed(await reader.readexactly(int(length[1])))
+            answer.feed(await reader.readexactly(int(length[1])))
         while not length and (size := int(await reader.readline(), 16)):
-            seen.feed((await reader.readexactly(size + 2))[:-2])
-        seen.finish(head)
+            answer.feed((await reader.readexactly(size + 2))[:-2])
+        answer.finish(head)
         writer.close()
 
     def report(self, seconds: float) -> str:
@@ -67,10 +67,12 @@ class Clients:
 
     async def run(self) -> None:
         begun = time.perf_counter()
-        tasks = [asyncio.create_task(self.one(number)) for number in range(self.connections)]
+        tasks = [
+            asyncio.create_task(self.run_connection(number)) for number in range(self.connections)
+        ]
         try:
             async with asyncio.timeout(self.limit):
-                await (asyncio.gather(*tasks) if self.answers else self.all_hold.wait())
+                await (asyncio.gather(*tasks) if self.answers else self.all_open.wait())
         except TimeoutError:
             self.complaints.append("no end within the limit")
         print(self.report(time.perf_counter() - begun), flush=True)
@@ -81,8 +83,8 @@ class Clients:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Seen:
-    """What came of one answer."""
+class AnswerReader:
+    """Reads one answer and checks it."""
 
     def __init__(self, clients: Clients, begun: float) -> None:
         self.clients = clients
@@ -108,9 +110,9 @@ class Seen:
         self.deltas += bool(found)
         if found and not self.tokens:
             self.first = time.perf_counter()
-            self.clients.holding += 1
-            if self.clients.holding == self.clients.connections:
-                self.clients.all_hold.set()
+            self.clients.open_streams += 1
+            if self.clients.open_streams == self.clients.connections:
+                self.clients.all_open.set()
         self.tokens += found
 
     def finish(self, head: bytes) -> None:

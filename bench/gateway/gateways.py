@@ -1,4 +1,4 @@
-"""Who is measured, and how each is started before the same upstream."""
+"""The gateways that are measured, and how each is started in front of the same upstream."""
 
 import importlib.util
 import os
@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gateway.asking import CHAT, KEY, MESSAGES, RESPONSES, Client
-from bench.gateway.processes import Server, announced, free_port, listening
+from bench.gateway.processes import Server, free_port, start_server, start_server_on
+from bench.gateway.requests import CHAT, KEY, MESSAGES, RESPONSES, Client
 
 Start = Callable[[int, Path], AbstractContextManager[Server]]
-"""Starts a gateway before the upstream at this port, with its files in this directory."""
+"""Starts a gateway in front of the upstream at this port, with its files in this directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Gateway:
     start: Start
     clients: tuple[Client, ...]
     prefix: str = ""
-    """Before the upstream's name of a model."""
+    """Put before the name that the upstream has for a model."""
 
     share: float = 1.0
-    """How much of the load it gets, and of the rounds one alone where it is less than all: a slow
-    one would hold up all others."""
+    """How much of the load it gets. Below 1 it also runs in the first round only: a slow gateway
+    would hold up the others."""
 
     exact: bool = True
-    """Whether a fault in its answers fails the run."""
+    """Whether a wrong answer fails the run."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def _direct(upstream: int, directory: Path) -> Iterator[Server]:
     yield Server(upstream)
 
 
-NGINX = """
+NGINX_CONFIG = """
 daemon off;
 worker_processes 1;
 pid {directory}/nginx.pid;
@@ -73,7 +73,7 @@ http {{
 
 
 def find_nginx() -> str | None:
-    """Debian's package puts it where a user's path does not look."""
+    """Debian installs it outside the PATH of an ordinary user."""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
@@ -82,13 +82,13 @@ def _nginx(upstream: int, directory: Path) -> Iterator[Server]:
     port, program = free_port(), find_nginx()
     assert program is not None
     settings = directory / "nginx.conf"
-    settings.write_text(NGINX.format(directory=directory, upstream=upstream, port=port))
+    settings.write_text(NGINX_CONFIG.format(directory=directory, upstream=upstream, port=port))
     command = [program, "-p", str(directory), "-c", str(settings)]
-    with listening(command, port, directory / "nginx.log") as server:
+    with start_server_on(command, port, directory / "nginx.log") as server:
         yield server
 
 
-WEFT = """
+WEFT_CONFIG = """
 [server]
 workers = {workers}
 
@@ -109,16 +109,16 @@ def _weft(workers: int, *, stored: bool = False) -> Start:
     def start(upstream: int, directory: Path) -> Iterator[Server]:
         settings = directory / f"weft-{workers}-{stored}.toml"
         kept = "true" if stored else "false"
-        settings.write_text(WEFT.format(workers=workers, upstream=upstream, stored=kept))
+        settings.write_text(WEFT_CONFIG.format(workers=workers, upstream=upstream, stored=kept))
         program = Path(sys.executable).with_name("weft")
         command = [str(program), "serve", "--config", str(settings), "--port", "0"]
-        with announced(command, directory / f"weft-{workers}-{stored}.log", directory) as server:
+        with start_server(command, directory / f"weft-{workers}-{stored}.log", directory) as server:
             yield server
 
     return start
 
 
-LITELLM = """
+LITELLM_CONFIG = """
 model_list:
   - model_name: "*"
     litellm_params:
@@ -137,40 +137,40 @@ general_settings:
 def _litellm(upstream: int, directory: Path) -> Iterator[Server]:
     port = free_port()
     settings = directory / "litellm.yaml"
-    settings.write_text(LITELLM.format(upstream=upstream, key=KEY))
+    settings.write_text(LITELLM_CONFIG.format(upstream=upstream, key=KEY))
     run = "from litellm import run_server; run_server()"
     command = [
         os.environ["LITELLM_PYTHON"],
         *("-c", run, "--config", str(settings), "--host", "127.0.0.1", "--port", str(port)),
     ]
-    with listening(command, port, directory / "litellm.log") as server:
+    with start_server_on(command, port, directory / "litellm.log") as server:
         yield server
 
 
 DIRECT = Gateway("direct", _direct, (CHAT,))
-PASS_THROUGH = Gateway("nginx", _nginx, (CHAT,))
-ONE = Gateway("weft", _weft(1), (RESPONSES, CHAT, MESSAGES), "up/")
-TWO = Gateway("weft, 2 workers", _weft(2), (RESPONSES,), "up/")
-KEEPING = Gateway("weft, stored", _weft(1, stored=True), (RESPONSES,), "up/")
-OTHER = Gateway("litellm", _litellm, (RESPONSES, CHAT), share=0.03, exact=False)
+NGINX_GATEWAY = Gateway("nginx", _nginx, (CHAT,))
+ONE_WORKER = Gateway("weft", _weft(1), (RESPONSES, CHAT, MESSAGES), "up/")
+TWO_WORKERS = Gateway("weft, 2 workers", _weft(2), (RESPONSES,), "up/")
+STORING = Gateway("weft, stored", _weft(1, stored=True), (RESPONSES,), "up/")
+LITELLM_GATEWAY = Gateway("litellm", _litellm, (RESPONSES, CHAT), share=0.03, exact=False)
 
 
-def present() -> tuple[list[Gateway], list[str]]:
-    """Those that can be measured here, and a line for each that cannot."""
-    found, absent = [DIRECT], []
+def available() -> tuple[list[Gateway], list[str]]:
+    """The gateways that can be measured here, and a line for each that cannot."""
+    available_gateways, missing = [DIRECT], []
     if find_nginx():
-        found.append(PASS_THROUGH)
+        available_gateways.append(NGINX_GATEWAY)
     else:
-        absent.append("nginx: not installed (Debian: apt-get install nginx-light)")
+        missing.append("nginx: not installed (Debian: apt-get install nginx-light)")
     if importlib.util.find_spec("weft.gateway.app"):
-        found.append(ONE)
+        available_gateways += [ONE_WORKER, STORING]
     else:
-        absent.append("weft: this tree has no gateway")
+        missing.append("weft: this tree has no gateway")
     if why := _litellm_missing():
-        absent.append(f"litellm: {why}")
+        missing.append(f"litellm: {why}")
     else:
-        found.append(OTHER)
-    return found, absent
+        available_gateways.append(LITELLM_GATEWAY)
+    return available_gateways, missing
 
 
 def _litellm_missing() -> str | None:

@@ -1,11 +1,13 @@
-"""`python -m bench.gateway.stalls`: how long the event loop lets others wait.
+"""`python -m bench.gateway.stalls`: how long the event loop keeps other requests waiting.
 
 The largest inputs of every kind go through one gateway, two at a time; then answers of 1, 8, 20 and
 60 MB through one that stores them, streamed, whole and fetched. How long the loop goes without a
-turn is measured in its own process, as time of the CPU (tests/faults/watched.py). Beside them a few
-clients go on with small requests at an even pace: alone, then at a second gateway on the same
-machine, which has only the CPUs in common with the mix, then in the mix itself. The last two are
-compared: what they get done, and how long it takes them.
+turn is measured in its own process, as CPU time (tests/faults/watched.py). Beside them a few
+clients send small requests at an even pace: alone, then to a second gateway on the same machine,
+which shares only the CPUs with the large inputs, then to the gateway of the large inputs. The last
+two are compared: how many small requests are answered, and how long they take.
+
+All of it takes about eight minutes; `--scene`, `--kinds`, `--sizes` and `--clients` choose a part.
 
 Exits 1 when an answer was wrong, or a stall was over the limit.
 """
@@ -18,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,22 +39,33 @@ from bench.gateway.table import Aim
 AIM, LIMIT = 50.0, 250.0
 """Milliseconds of the longest stall."""
 
-LESS = 20.0
-"""Per cent: how much less others may get done."""
+MAX_FEWER = 20.0
+"""Percent: how many fewer small requests may be answered."""
 
-LATE = 50.0
-"""Milliseconds: how long nearly every small request beside large answers may take."""
+MAX_LATENCY = 50.0
+"""Milliseconds: how long 99 % of the small requests may take beside large answers."""
 
 SIZES = (1, 8, 20, 60)
 """Megabytes of the stored answers."""
 
-SMALL = "demo/chat"
-"""What others ask for."""
+SMALL_MODEL = "demo/chat"
+"""The model of the small requests."""
+
+
+class Options(argparse.Namespace):
+    """What is to be measured."""
+
+    scene: list[str]
+    kinds: list[str]
+    sizes: list[int]
+    clients: list[str]
+    size: int
+    alone: float
 
 
 @dataclass
-class Done:
-    """What others got done."""
+class Completed:
+    """The small requests that were answered."""
 
     times: list[float]
     seconds: float
@@ -71,35 +84,36 @@ class Done:
 
 
 @contextmanager
-def others(port: int) -> Iterator[Done]:
-    """While inside, others ask for small things; afterwards it is known what they got done."""
-    command = [sys.executable, "-m", "bench.gateway.others", str(port), SMALL]
+def small_requests(port: int) -> Iterator[Completed]:
+    """Sends small requests while the context is open; its value is complete afterwards."""
+    command = [sys.executable, "-m", "bench.gateway.small_requests", str(port), SMALL_MODEL]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
-        begun, done = time.perf_counter(), Done([], 0.0)
-        yield done
-        done.seconds = time.perf_counter() - begun
+        begun, completed = time.perf_counter(), Completed([], 0.0)
+        yield completed
+        completed.seconds = time.perf_counter() - begun
         written, _ = process.communicate()
-        done.times += json.loads(written)
+        completed.times += json.loads(written)
 
 
-def mix(far: Upstream, size: int) -> Iterator[Case]:
-    """Every kind, and every pair of dialects of those whose cost depends on it."""
-    pairs = list(product(DIALECTS, DIALECTS))
-    some = [(one, other) for one, other in zip(DIALECTS, DIALECTS[1:] + DIALECTS[:1], strict=True)]
-    return chain(
-        largest.conversations(far, 10_000, pairs),
-        largest.shapes(far, size, some),
-        largest.strings(far, size, some),
-        largest.answers(far, 7 * MB, pairs),
-        largest.calls(far, 2 * MB, DIALECTS),
-        [largest.flooded(far, 60 * MB, client, target) for client, target in some],
-    )
+PAIRS = list(product(DIALECTS, DIALECTS))
+SOME_PAIRS = list(zip(DIALECTS, DIALECTS[1:] + DIALECTS[:1], strict=True))
+
+MIX: dict[str, Callable[[Upstream, int], Iterable[Case]]] = {
+    "conversations": lambda backend, _: largest.conversations(backend, 10_000, PAIRS),
+    "shapes": lambda backend, size: largest.shapes(backend, size, SOME_PAIRS),
+    "strings": lambda backend, size: largest.strings(backend, size, SOME_PAIRS),
+    "answers": lambda backend, _: largest.answers(backend, 7 * MB, PAIRS),
+    "calls": lambda backend, _: largest.calls(backend, 2 * MB, DIALECTS),
+    "floods": lambda backend, _: [largest.flooded(backend, 60 * MB, *pair) for pair in SOME_PAIRS],
+}
+"""Every kind, and every pair of dialects of those whose cost depends on it."""
 
 
-def run(watch: Watch, far: Upstream, size: int) -> list[str]:
-    """Does all of it, two at a time; returns what went wrong."""
-    cases, taking = mix(far, size), threading.Lock()
+def run(watch: Watch, backend: Upstream, given: Options) -> list[str]:
+    """Runs all cases, two at a time; returns what went wrong."""
+    mix = (MIX[kind](backend, given.size * MB) for kind in given.kinds)
+    cases, taking = chain.from_iterable(mix), threading.Lock()
 
     def work() -> list[str]:
         wrong: list[str] = []
@@ -112,83 +126,98 @@ def run(watch: Watch, far: Upstream, size: int) -> list[str]:
 
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(work) for _ in range(2)]
-        return [one for done in both for one in done.result()]
+        return [one for worker in both for one in worker.result()]
 
 
-def shown(counts: dict[int, int]) -> str:
+def histogram(counts: dict[int, int]) -> str:
     found, rows = Counter(counts), []
     for low, high in zip((0, *STEPS), STEPS, strict=False):
         rows.append(f"  {low:>5} … {high:>5} ms {found[high]:>8}")
     return "\n".join(rows)
 
 
-def inputs(size: int, alone: float) -> list[str]:
+def inputs(given: Options) -> list[str]:
     """The largest inputs; returns what went wrong."""
-    with two_gateways(stores=False) as (far, watch, elsewhere):
-        with others(watch.port) as before:
-            time.sleep(alone)
-        with others(elsewhere.port) as apart:
-            wrong = run(watch, far, size)
+    with two_gateways(stores=False) as (backend, watch, elsewhere):
+        with small_requests(watch.port) as alone_times:
+            time.sleep(given.alone)
+        with small_requests(elsewhere.port) as elsewhere_times:
+            wrong = run(watch, backend, given)
         watch.stalls()
-        with others(watch.port) as beside:
-            wrong += run(watch, far, size)
+        with small_requests(watch.port) as together:
+            wrong += run(watch, backend, given)
         found = watch.stalls()
-    print(f"others alone:             {before}")
-    print(f"others at another gateway: {apart}")
-    print(f"others in the mix:        {beside}")
-    print(Aim("what others get done, less", 100 * (1 - beside.rate / apart.rate), LESS, "%"))
+    print(f"small requests alone:              {alone_times}")
+    print(f"small requests at another gateway: {elsewhere_times}")
+    print(f"small requests in the mix:         {together}")
+    print(
+        Aim(
+            "small requests answered, fewer",
+            100 * (1 - together.rate / elsewhere_times.rate),
+            MAX_FEWER,
+            "%",
+        )
+    )
     return wrong + stalls(found)
 
 
-def stored() -> list[str]:
+def stored(given: Options) -> list[str]:
     """Answers that are stored; returns what went wrong."""
-    with two_gateways(stores=True) as (far, watch, elsewhere):
+    with two_gateways(stores=True) as (backend, watch, elsewhere):
 
         def store() -> list[str]:
-            cases = (case for size in SIZES for case in largest.stored(far, size * MB, DIALECTS))
+            sizes = (largest.stored(backend, size * MB, given.clients) for size in given.sizes)
+            cases = chain.from_iterable(sizes)
             return [wrong for case in cases if (wrong := watch.store(case))]
 
-        with others(elsewhere.port) as apart:
+        with small_requests(elsewhere.port) as elsewhere_times:
             wrong = store()
         watch.stalls()
-        with others(watch.port) as beside:
+        with small_requests(watch.port) as together:
             wrong += store()
         found = watch.stalls()
-    print(f"others at another gateway:    {apart}")
-    print(f"others beside stored answers: {beside}")
-    print(Aim("small requests beside stored answers, p99", beside.within(99), LATE, "ms"))
+    print(f"small requests at another gateway:    {elsewhere_times}")
+    print(f"small requests beside stored answers: {together}")
+    print(Aim("small requests beside stored answers, p99", together.within(99), MAX_LATENCY, "ms"))
     return wrong + stalls(found)
 
 
 @contextmanager
 def two_gateways(*, stores: bool) -> Iterator[tuple[Upstream, Watch, Watch]]:
-    """An upstream, a gateway for large things and one for nothing else than small ones."""
+    """An upstream, a gateway for large inputs, and one for small requests only."""
     with (
         TemporaryDirectory(prefix="weft-bench-") as one,
         TemporaryDirectory(prefix="weft-bench-") as other,
-        upstream() as far,
-        largest.watched(Path(one), far, stores=stores) as watch,
-        largest.watched(Path(other), far, stores=stores) as elsewhere,
+        upstream() as backend,
+        largest.watched(Path(one), backend, stores=stores) as watch,
+        largest.watched(Path(other), backend, stores=stores) as elsewhere,
     ):
-        yield far, watch, elsewhere
+        yield backend, watch, elsewhere
 
 
 def stalls(found: Measured) -> list[str]:
     """Prints the histogram; returns what is over the limit."""
     print("turns of the loop:")
-    print(shown(found.counts))
+    print(histogram(found.counts))
     print(Aim("the longest stall", found.worst, AIM, "ms"))
     if found.worst > AIM:
         print(found.where)
     return [f"a stall of {found.worst:.0f} ms"] if found.worst > LIMIT else []
 
 
+SCENES = {"inputs": inputs, "stored": stored}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway.stalls")
     parser.add_argument("--size", type=int, default=30, help="MB of the largest requests")
     parser.add_argument("--alone", type=float, default=10.0, help="seconds without the mix")
-    given = parser.parse_args()
-    wrong = inputs(given.size * MB, given.alone) + stored()
+    parser.add_argument("--scene", nargs="*", choices=SCENES, default=list(SCENES))
+    parser.add_argument("--kinds", nargs="*", choices=MIX, default=list(MIX), help="of inputs")
+    parser.add_argument("--sizes", nargs="*", type=int, default=SIZES, help="MB of stored answers")
+    parser.add_argument("--clients", nargs="*", choices=DIALECTS, default=DIALECTS)
+    given = parser.parse_args(namespace=Options())
+    wrong = [one for scene in given.scene for one in SCENES[scene](given)]
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f} after")
     for one in wrong:
         print(f"FAIL  {one}")

@@ -5,6 +5,7 @@
  *   paced-100-20  the first token at once, then one event every 20 ms, each in a write of its own
  *   idle          the first token, then silence until the other side goes
  *   plain-100     one body, no stream
+ *   tool-100      a stream whose tokens are the arguments of a call, 20 bytes each
  * Token n is the text " tok" and n in five digits, so that a client can tell whether one is missing.
  * Prints its port. Ends when its standard input does.
  */
@@ -82,21 +83,49 @@ static void add_choice(struct script *s, const char *delta, const char *reason) 
     add_event(s, payload);
 }
 
-static void write_stream(struct script *s, int tokens) {
-    char text[256];
-    add(s, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
-           "Transfer-Encoding: chunked\r\n\r\n");
-    add_choice(s, "{\"role\":\"assistant\",\"content\":\"\"}", "null");
-    for (int n = 0; n < tokens; n++) {
-        snprintf(text, sizeof text, "{\"content\":\" tok%05d\"}", n);
-        add_choice(s, text, "null");
-    }
-    add_choice(s, "{}", "\"stop\"");
+#define HEAD \
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n" \
+    "Transfer-Encoding: chunked\r\n\r\n"
+
+static void add_end(struct script *s, int tokens, const char *reason) {
+    char text[512];
+    add_choice(s, "{}", reason);
     snprintf(text, sizeof text, OPENING "],\"usage\":" USAGE, ".chunk", tokens, tokens + 31);
     add_event(s, text);
     add_event(s, "[DONE]");
     add(s, "0\r\n\r\n");
     s->ends[s->events - 1] = s->size;
+}
+
+static void write_stream(struct script *s, int tokens) {
+    char text[256];
+    add(s, HEAD);
+    add_choice(s, "{\"role\":\"assistant\",\"content\":\"\"}", "null");
+    for (int n = 0; n < tokens; n++) {
+        snprintf(text, sizeof text, "{\"content\":\" tok%05d\"}", n);
+        add_choice(s, text, "null");
+    }
+    add_end(s, tokens, "\"stop\"");
+}
+
+#define CALL "{\"tool_calls\":[{\"index\":0,%s\"function\":{%s\"arguments\":\"%s\"}}]}"
+
+static void add_arguments(struct script *s, const char *id, const char *name, const char *text) {
+    char delta[256];
+    snprintf(delta, sizeof delta, CALL, id, name, text);
+    add_choice(s, delta, "null");
+}
+
+static void write_call(struct script *s, int tokens) {
+    char text[32];
+    add(s, HEAD);
+    add_arguments(s, "\"id\":\"call_1\",\"type\":\"function\",", "\"name\":\"write\",", "{\\\"text\\\":\\\"");
+    for (int n = 0; n < tokens; n++) {
+        snprintf(text, sizeof text, " tok%05d, and so on", n);
+        add_arguments(s, "", "", text);
+    }
+    add_arguments(s, "", "", "\\\"}");
+    add_end(s, tokens, "\"tool_calls\"");
 }
 
 static void write_body(struct script *s, int tokens) {
@@ -123,6 +152,8 @@ static struct script *script_of(const char *model) {
     } else if (sscanf(model, "paced-%d-%d", &tokens, &interval) == 2) {
         write_stream(s, tokens);
         s->interval = interval * 1000000ull;
+    } else if (sscanf(model, "tool-%d", &tokens) == 1) {
+        write_call(s, tokens);
     } else if (sscanf(model, "plain-%d", &tokens) == 1) {
         write_body(s, tokens);
     } else if (!strcmp(model, "idle")) {

@@ -1,10 +1,9 @@
-"""upstream.c once more, slower: for machines without a C compiler. See there."""
+"""The same as upstream.c, slower: for machines without a C compiler. See there."""
 
 import asyncio
 import json
 import re
 import sys
-from itertools import chain
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n"
 STREAM = HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked")
@@ -29,7 +28,7 @@ def usage(tokens: int) -> dict[str, int]:
     return {"prompt_tokens": 31, "completion_tokens": tokens, "total_tokens": tokens + 31}
 
 
-def chunk(delta: dict[str, str], reason: str | None = None) -> bytes:
+def chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
     return answer("chat.completion.chunk", {"delta": delta, "finish_reason": reason})
 
 
@@ -38,13 +37,30 @@ def framed(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
-def stream(tokens: int) -> list[bytes]:
-    """What is written at a time: the role, each token, and the end."""
-    texts = ({"content": f" tok{number:05}"} for number in range(tokens))
-    deltas = [framed(chunk(one)) for one in chain([{"role": "assistant", "content": ""}], texts)]
+def texts(tokens: int) -> list[dict[str, object]]:
+    """The role, and each token."""
+    found: list[dict[str, object]] = [{"role": "assistant", "content": ""}]
+    found += ({"content": f" tok{number:05}"} for number in range(tokens))
+    return found
+
+
+def arguments(text: str, **more: object) -> dict[str, object]:
+    name = {"name": "write"} if more else {}
+    return {"tool_calls": [{"index": 0, **more, "function": {**name, "arguments": text}}]}
+
+
+def call(tokens: int) -> list[dict[str, object]]:
+    found = (arguments(f" tok{number:05}, and so on") for number in range(tokens))
+    first = arguments('{"text":"', id="call_1", type="function")
+    return [first, *found, arguments('"}')]
+
+
+def stream(tokens: int, deltas: list[dict[str, object]], reason: str = "stop") -> list[bytes]:
+    """What is written at a time: each delta, and the end."""
+    first, *others = (framed(chunk(one)) for one in deltas)
     counted = answer("chat.completion.chunk", None, usage=usage(tokens))
-    end = b"".join(map(framed, (chunk({}, "stop"), counted, b"[DONE]")))
-    return [STREAM + deltas[0], *deltas[1:], end + b"0\r\n\r\n"]
+    end = b"".join(map(framed, (chunk({}, reason), counted, b"[DONE]")))
+    return [STREAM + first, *others, end + b"0\r\n\r\n"]
 
 
 def body(tokens: int) -> bytes:
@@ -55,14 +71,17 @@ def body(tokens: int) -> bytes:
     return HEAD % (b"application/json", b"Content-Length: %d" % len(whole)) + whole
 
 
-async def tell(model: str, writer: asyncio.StreamWriter) -> None:
+async def respond(model: str, writer: asyncio.StreamWriter) -> None:
     name, *numbers = model.split("-")
     if name == "plain":
         writer.write(body(int(numbers[0])))
     elif name == "burst":
-        writer.write(b"".join(stream(int(numbers[0]))))
+        writer.write(b"".join(stream(int(numbers[0]), texts(int(numbers[0])))))
+    elif name == "tool":
+        writer.write(b"".join(stream(int(numbers[0]), call(int(numbers[0])), "tool_calls")))
     else:
-        pieces = stream(int(numbers[0]) if numbers else 2)
+        tokens = int(numbers[0]) if numbers else 2
+        pieces = stream(tokens, texts(tokens))
         writer.write(pieces[0] + pieces[1])
         if not numbers:
             await asyncio.Event().wait()  # idle: until the connection ends
@@ -77,9 +96,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             length = LENGTH.search(head)
-            asked = await reader.readexactly(int(length[1]) if length else 0)
-            model = MODEL.search(asked)
-            await tell(model[1].decode() if model else "idle", writer)
+            request = await reader.readexactly(int(length[1]) if length else 0)
+            model = MODEL.search(request)
+            await respond(model[1].decode() if model else "idle", writer)
     except (asyncio.IncompleteReadError, OSError):
         writer.close()
 

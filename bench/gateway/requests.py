@@ -1,4 +1,4 @@
-"""What the clients ask: the same question in each dialect, as bytes of one HTTP request."""
+"""The requests of the clients: the same question in each dialect, as one HTTP request."""
 
 import secrets
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-RULES = (
+INSTRUCTIONS = (
     "You are a careful assistant. Answer in plain text, without markup, in at most two hundred "
     "words, and say so when you do not know something."
 )
@@ -14,9 +14,9 @@ QUESTION = (
     "Compare the ways in which a river delta forms on a tidal coast and on a sheltered one, and "
     "name one example of each."
 )
-LONGEST = 2048
+MAX_TOKENS = 2048
 KEY = f"sk-{secrets.token_hex(32)}"
-"""The clients' key, another one in each run."""
+"""The key of the clients, a new one in each run."""
 
 Body = dict[str, object]
 
@@ -25,10 +25,10 @@ def _chat(model: str, stream: bool) -> Body:
     body: Body = {
         "model": model,
         "messages": [
-            {"role": "system", "content": RULES},
+            {"role": "system", "content": INSTRUCTIONS},
             {"role": "user", "content": QUESTION},
         ],
-        "max_completion_tokens": LONGEST,
+        "max_completion_tokens": MAX_TOKENS,
         "stream": stream,
     }
     return {**body, "stream_options": {"include_usage": True}} if stream else body
@@ -37,9 +37,9 @@ def _chat(model: str, stream: bool) -> Body:
 def _responses(model: str, stream: bool) -> Body:
     return {
         "model": model,
-        "instructions": RULES,
+        "instructions": INSTRUCTIONS,
         "input": [{"role": "user", "content": QUESTION}],
-        "max_output_tokens": LONGEST,
+        "max_output_tokens": MAX_TOKENS,
         "stream": stream,
     }
 
@@ -47,16 +47,16 @@ def _responses(model: str, stream: bool) -> Body:
 def _messages(model: str, stream: bool) -> Body:
     return {
         "model": model,
-        "system": RULES,
+        "system": INSTRUCTIONS,
         "messages": [{"role": "user", "content": QUESTION}],
-        "max_tokens": LONGEST,
+        "max_tokens": MAX_TOKENS,
         "stream": stream,
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """How a dialect is asked, and how its answer is read without understanding it."""
+    """How a dialect is requested, and how its answer is recognised without parsing it."""
 
     name: str
     path: str
