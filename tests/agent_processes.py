@@ -1,10 +1,12 @@
 """A process with the agent runtime, as the gateway has it: to be used in a test, or killed.
 
-python -m tests.agent_processes STORE UPSTREAM FOLDER [KILL]
+python -m tests.agent_processes STORE UPSTREAM FOLDER SWEEP [KILL]
 
-Starts a run, or goes on with the one that is there, until it ends or waits, and says which. KILL
-says where to die of SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or
-`effect:2`, right after the second effect of a tool.
+Starts a run, or goes on with the one that is there, until it ends or waits, and says which. SWEEP
+is the interval of the sweep beside the queue, or `local` for no queue. KILL says where to die of
+SIGKILL: `before:7` or `after:7` an append, the seventh of this process, or `effect:2`, right after
+the second effect of a tool; or where to be stopped by SIGSTOP: `freeze:call.intended`, right after
+the first event of this kind is committed.
 """
 
 import asyncio
@@ -16,12 +18,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from weft.agent.agents import Agent
 from weft.agent.dispatch import Dispatcher, LocalDispatcher
-from weft.agent.driver import Models
-from weft.agent.events import AnyRunEvent, decode_event
+from weft.agent.environment import Models
+from weft.agent.events import AnyRunEvent, RunWaiting, decode_event
 from weft.agent.models import RelayModels
 from weft.agent.pgqueuer_dispatch import PgQueuerDispatcher
-from weft.agent.runtime import Agent, Runtime
+from weft.agent.runtime import AgentRuntime
 from weft.agent.tool_spec import Done, NotDone
 from weft.agent.tools import ToolContext, tool
 from weft.gateway.sessions import RetentionPolicy, Sessions
@@ -29,10 +32,10 @@ from weft.relay.incoming import RequestLimits
 from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
 from weft.scrub import Scrubber, Secret
-from weft.store.base import Effects
+from weft.store.base import Effects, StoreError
 from weft.store.postgres import Postgres
 from weft.store.queries import Queries, Query, Row
-from weft.store.records import Ending, RunAppend, RunWrite
+from weft.store.records import Ending, NewEvent, RunAppend, RunWrite
 from weft.store.sql import SqlStore
 from weft.store.sqlite import Sqlite
 from weft.store.writer import WritePolicy
@@ -41,6 +44,9 @@ from weft.upstream.http import HttpUpstream
 
 LEASE = 0.6
 """Seconds: tests need not wait long for the run of a process that was killed."""
+
+CONVERSATION = "conv_1"
+"""If there is one with this id, the run continues it."""
 
 OUTSIDE = "CREATE TABLE IF NOT EXISTS seats (seat BIGINT PRIMARY KEY, booking TEXT)"
 
@@ -51,6 +57,12 @@ class Places:
     def __init__(self, kill: str = "") -> None:
         self._kill = kill
         self.counts = {"before": 0, "after": 0, "effect": 0}
+
+    def written(self, events: Sequence[NewEvent]) -> None:
+        """These events are committed."""
+        if any(self._kill == f"freeze:{kind}" for kind, _ in events):
+            self._kill = ""
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def reach(self, place: str) -> None:
         self.counts[place] += 1
@@ -66,6 +78,7 @@ class KillingStore(SqlStore):
         database = Postgres(Secret(url), 5.0) if file == url else Sqlite(Path(file), 1.0)
         super().__init__(database, WritePolicy())
         self._places = places
+        self._lost = ""
 
     @classmethod
     @asynccontextmanager
@@ -85,10 +98,27 @@ class KillingStore(SqlStore):
     async def make_seats(self) -> None:
         await self._writer.submit(partial(_query, OUTSIDE))
 
+    async def age(self, seconds: float) -> None:
+        """Makes everything older that is known of runs: so long ago its process has died."""
+        by = f"- {seconds}"
+        await self._writer.submit(partial(_query, f"UPDATE run_event SET at = at {by}"))
+        runs = (
+            f"UPDATE run SET until = CASE WHEN until > 0 THEN until {by} ELSE 0 END, due = due {by}"
+        )
+        await self._writer.submit(partial(_query, runs))
+
+    def lose(self, kind: str) -> None:
+        """The next append of such an event fails, and nothing is written."""
+        self._lost = kind
+
     async def append_run(self, append: RunAppend) -> RunWrite:
+        if any(kind == self._lost for kind, _ in append.events):
+            self._lost = ""
+            raise StoreError("the connection was lost", "lost")
         self._places.reach("before")
         written = await super().append_run(append)
         self._places.reach("after")
+        self._places.written(append.events)
         return written
 
     async def finish_and_append(
@@ -181,7 +211,7 @@ async def runtime_on(
     lease: float = LEASE,
     sweep: float | None = None,
     serving: bool = True,
-) -> AsyncIterator[tuple[Runtime, KillingStore, Places]]:
+) -> AsyncIterator[tuple[AgentRuntime, KillingStore, Places]]:
     """A runtime; with `sweep`, on a queue that is swept so often. One that does not serve starts
     runs and decides about them, for others to work on."""
     places = Places(kill)
@@ -192,12 +222,14 @@ async def runtime_on(
     sessions = Sessions(persistence, policy=RetentionPolicy(lease=lease))
     await sessions.start(())
     models = RelayModels(routing, persistence, RequestLimits(), Scrubber([]))
-    agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
+    if agent is None:
+        tools = tools_in(folder, places)
+        agent = Agent("helper", "m/m", "Help.", [*tools, Agent("child", "m/m", "Do it.", tools)])
     dispatcher: Dispatcher = LocalDispatcher(store)
     if sweep is not None:
         dispatcher = PgQueuerDispatcher(store, url, lease=lease, sweep=sweep)
     await dispatcher.open()
-    runtime = Runtime(store, [agent], models_of(models), lease=lease, dispatcher=dispatcher)
+    runtime = AgentRuntime(store, [agent], models_of(models), lease=lease, dispatcher=dispatcher)
     try:
         if serving:
             await runtime.__aenter__()
@@ -210,13 +242,19 @@ async def runtime_on(
             await one.close()
 
 
-async def to_rest(runtime: Runtime, id: str) -> tuple[str, list[AnyRunEvent]]:
-    """Waits until a run ends or waits; returns the kind of its last event, and all of them."""
+async def to_rest(runtime: AgentRuntime, id: str) -> tuple[str, list[AnyRunEvent]]:
+    """Waits until a run ends or waits for somebody, itself or through an agent that it has called;
+    returns the kind of its last event, and all of them."""
     found: list[AnyRunEvent] = []
     async for event in runtime.events(id):
-        found.append(decode_event(event.body))
-        if event.kind == "run.waiting":
+        last = decode_event(event.body)
+        found.append(last)
+        if isinstance(last, RunWaiting):
             await runtime.join(id)
+            calls = (await runtime.state(id)).calls
+            children = [await to_rest(runtime, calls[one].child) for one in last.children]
+            if not last.needs_somebody and not any(kind == last.kind for kind, _ in children):
+                continue  # their ends wake it
             row = await runtime.row(id)
             if row.seq == event.seq and not row.until:
                 break
@@ -224,14 +262,21 @@ async def to_rest(runtime: Runtime, id: str) -> tuple[str, list[AnyRunEvent]]:
     return found[-1].kind, found
 
 
-async def main(url: str, upstream: str, folder: Path, kill: str) -> None:
-    async with runtime_on(url, upstream, folder, kill) as (runtime, _, places):
-        id = await runtime.start("helper", "Go.", key="the run")
+async def main(url: str, upstream: str, folder: Path, sweep: float | None, kill: str) -> None:
+    # Nobody waits for the lease of a process that is not killed; on a busy machine it would lose a
+    # short one, and do again what may be repeated.
+    lease = LEASE if kill or sweep is not None else 30.0
+    async with runtime_on(url, upstream, folder, kill, lease=lease, sweep=sweep) as opened:
+        runtime, store, places = opened
+        made = await store.conversation("", CONVERSATION)
+        conversation = None if made is None else CONVERSATION
+        id = await runtime.start("helper", "Go.", key="the run", conversation=conversation)
         print("started", id, flush=True)
         last, _ = await to_rest(runtime, id)
         print("rests", last, *places.counts.values(), flush=True)
 
 
 if __name__ == "__main__":
-    store, upstream, folder, *kill = sys.argv[1:]
-    asyncio.run(main(store, upstream, Path(folder), "".join(kill)))
+    store, upstream, folder, interval, *kill = sys.argv[1:]
+    swept = None if interval == "local" else float(interval)
+    asyncio.run(main(store, upstream, Path(folder), swept, "".join(kill)))

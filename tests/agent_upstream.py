@@ -37,6 +37,12 @@ def text(words: str) -> Chunks:
     ]
 
 
+def billed(chunks: Chunks, input: int, output: int) -> Chunks:
+    """The chunks, with these tokens at their end."""
+    usage = {"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output}
+    return [*chunks[:-1], {**chunks[-1], "usage": usage}]
+
+
 def by_turn(*turns: Chunks | int) -> Script:
     """The nth entry answers the nth turn; the last one all that follow."""
 
@@ -47,10 +53,21 @@ def by_turn(*turns: Chunks | int) -> Script:
     return script
 
 
+def by_agent(**scripts: Script) -> Script:
+    """Each agent has its own script, by the first letter of its instructions."""
+
+    def script(messages: list[dict[str, Any]]) -> Chunks | int:
+        return scripts[messages[0]["content"][0]](messages)
+
+    return script
+
+
 @dataclass
 class AgentUpstream:
     url: str
     requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    """The `Authorization` of each request that has one."""
 
 
 @contextmanager
@@ -61,18 +78,22 @@ def agent_upstream(script: Script) -> Iterator[AgentUpstream]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             upstream.requests.append(body)
+            upstream.keys += self.headers.get_all("authorization", [])
             answer = script(body["messages"])
             if isinstance(answer, int):
                 self._send(answer, "application/json", b'{"error":{"message":"not today"}}')
                 return
             lines = []
             for choice in answer:
+                told = {name: choice[name] for name in ("usage",) if name in choice}
+                rest = {name: value for name, value in choice.items() if name not in told}
                 chunk = {
                     "id": "chatcmpl-1",
                     "object": "chat.completion.chunk",
                     "created": 1,
                     "model": "m",
-                    "choices": [{"index": 0, "finish_reason": None, **choice}],
+                    "choices": [{"index": 0, "finish_reason": None, **rest}],
+                    **told,
                 }
                 lines.append(f"data: {json.dumps(chunk)}\n\n")
             self._send(200, "text/event-stream", ("".join(lines) + "data: [DONE]\n\n").encode())

@@ -2,15 +2,26 @@
 
 import gc
 import os
+import signal
 import sys
 
 import pytest
 from _pytest.runner import runtestprotocol
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # The same examples in every run, so that a test fails for a change and not by chance.
 # `make explore` draws new ones. For mutants a counterexample need not be made smaller to be one.
-settings.register_profile("same", derandomize=True, database=None)
+# A test that asks for no number of examples has a fifth of them in `make test`, as the others
+# (strategies.py).
+# A busy machine is no defect: nothing is timed.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100 if os.environ.get("THOROUGH") else 20,
+)
 settings.register_profile("explore", print_blob=True)
 settings.register_profile(
     "mutants", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
@@ -22,6 +33,8 @@ def pytest_configure() -> None:
     """Reading some hundred modules makes objects that stay: to look at them again and again takes
     a third of the time."""
     gc.disable()
+    # Under nohup it is ignored, by the gateways of the tests as well, and they reload nothing.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:
@@ -32,16 +45,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A worker reports a test that passed once, not also its setup and its teardown: to send and
-    count 90,000 reports takes longer than most of the tests."""
+    """A worker reports a test that passed once, not also that it starts, its setup, its teardown
+    and that it is over: to send and count 140,000 messages takes longer than most of the tests."""
     if not hasattr(item.config, "workerinput"):
         return None
-    hook = item.ihook
-    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in runtestprotocol(item, log=False, nextitem=nextitem):
         if report.when == "call" or not report.passed:
-            hook.pytest_runtest_logreport(report=report)
-    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            item.ihook.pytest_runtest_logreport(report=report)
     return True
 
 

@@ -1,7 +1,9 @@
-"""The gate of `make coverage`: fails unless values and law are covered whole, codecs nearly.
+"""The gate of `make coverage`: fails unless values and law are covered whole, codecs nearly, and so
+is what decides in the agent runtime.
 
 Reads what `coverage combine` left. Lines and branches count alike. The layers are those of the
-import law; the command line, which the tests run as other processes, is not asked.
+import law; the command line, which the tests run as other processes, is not asked. Neither is what
+of the runtime does I/O: its tests kill processes, which leave no measurements.
 """
 
 import subprocess
@@ -12,8 +14,32 @@ import msgspec
 
 from tests.test_layers import SOURCE, layer
 
-WANTED = {"errors": 100.0, "L0 values": 100.0, "L1 law": 100.0, "L2 dialects": 97.0}
-"""Per cent of the lines and branches of each layer, taken together."""
+AGENT_LAW = "L5 agent, what does no I/O"
+DECIDING = (
+    "decide",
+    "definition",
+    "events",
+    "gate",
+    "lifecycle",
+    "merge",
+    "results",
+    "state",
+    "tool_execution",
+    "tool_schema",
+    "tool_spec",
+    "tools",
+    "turns",
+)
+"""The modules of the agent runtime that say what is legal and what is next."""
+
+WANTED = {
+    "errors": 100.0,
+    "L0 values": 100.0,
+    "L1 law": 100.0,
+    "L2 dialects": 97.0,
+    AGENT_LAW: 98.0,
+}
+"""Per cent of the lines and branches of each group, taken together."""
 
 
 class Summary(msgspec.Struct):
@@ -46,6 +72,12 @@ def module(path: str) -> str:
     return ".".join(("weft", *names)).removesuffix(".__init__")
 
 
+def group(name: str) -> str | None:
+    """The group of a module: its layer, or a part of it."""
+    is_law = name in {f"weft.agent.{one}" for one in DECIDING}
+    return AGENT_LAW if is_law else layer(name)
+
+
 def percent(measured: list[Measured]) -> float:
     sums = [one.summary for one in measured]
     wanted = sum(one.num_statements + one.num_branches for one in sums)
@@ -69,7 +101,7 @@ def gate(found: dict[str, Measured]) -> tuple[str, bool]:
     lines: list[str] = []
     passed = True
     for name, wanted in WANTED.items():
-        members = {one: measured for one, measured in found.items() if layer(one) == name}
+        members = {one: measured for one, measured in found.items() if group(one) == name}
         reached = percent(list(members.values()))
         enough = bool(members) and reached >= wanted
         passed = passed and enough

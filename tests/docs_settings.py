@@ -12,10 +12,13 @@ from weft.agent.definition import Limits
 from weft.gateway.settings.reader import describe_range, describe_type, field_types
 from weft.gateway.settings.schema import (
     AgentSettings,
+    AliasSettings,
+    BudgetSettings,
     Days,
     KeySettings,
     LimitSettings,
     McpSettings,
+    OtelSettings,
     Seconds,
     ServerSettings,
     SomeSeconds,
@@ -23,7 +26,8 @@ from weft.gateway.settings.schema import (
     UpstreamSettings,
     WorkerSettings,
 )
-from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
+from weft.prices import Price
+from weft.upstream.base import BreakerPolicy, Pool, RetryPolicy, Timeouts, Tls
 from weft.upstream.catalog import HOSTS, Host
 
 HEAD = """\
@@ -86,20 +90,23 @@ Keys, and the values of `headers`, can be written in three forms:
 | `file:PATH` | the content of this file, stripped; relative paths start at `weft.toml` |
 | anything else | the text itself |
 
-Secrets are never printed, neither by `weft config check` nor in errors or the log.
+Secrets are never printed, neither by `weft config check` nor in errors, captures or the log. A
+literal value of `headers` is a secret if the name of its header says so (`X-Team-Token`), or if it
+looks like a key: 16 characters or more, with letters and digits.
 
 ## The environment
 
-Every key of `[server]`, `[store]` and `[workers]` can be set by an environment variable, which
-overrides the file: `WEFT_SERVER__PORT=9000` is `port = 9000` in `[server]`, and
+Every key of `[server]`, `[store]`, `[workers]` and `[otel]` can be set by an environment variable,
+which overrides the file: `WEFT_SERVER__PORT=9000` is `port = 9000` in `[server]`, and
 `WEFT_SERVER__LIMITS__BODY=1000000` is `body` in `[server.limits]`. Lists are separated by commas.
-Any other variable that begins with `WEFT_` is an error, unless the file refers to it
+Any other variable that begins with `WEFT_` is ignored, with a warning, unless the file refers to it
 (`env:WEFT_…`).
 """
 
 SERVER_SECTIONS: dict[str, tuple[type, str]] = {
     "[server]": (ServerSettings, ""),
-    "[server.keys]": (KeySettings, ""),
+    "[server.keys.NAME]": (KeySettings, ""),
+    "[server.keys.NAME.budget]": (BudgetSettings, ""),
     "[server.limits]": (LimitSettings, ""),
     "[store]": (StoreSettings, ""),
     "[upstreams.NAME]": (UpstreamSettings, ""),
@@ -108,6 +115,7 @@ SERVER_SECTIONS: dict[str, tuple[type, str]] = {
         Tls,
         "How the certificate of the upstream is verified, and the client certificate.",
     ),
+    "[upstreams.NAME.pool]": (Pool, "The connections that are kept for further requests."),
     "[upstreams.NAME.retry]": (RetryPolicy, "How often a failed request is repeated."),
     "[upstreams.NAME.breaker]": (
         BreakerPolicy,
@@ -122,7 +130,12 @@ AGENT_SECTIONS: dict[str, tuple[type, str]] = {
         "Limits of one run. A request can lower them, and not raise them.",
     ),
     "[mcp.NAME]": (McpSettings, ""),
+    '[prices."UPSTREAM/MODEL"]': (
+        Price,
+        "What a model costs, in US dollars per million tokens. Without it: its list price.",
+    ),
     "[workers]": (WorkerSettings, ""),
+    "[otel]": (OtelSettings, ""),
 }
 
 SECTIONS = SERVER_SECTIONS | AGENT_SECTIONS
@@ -146,6 +159,13 @@ one model, or for several, which are tried in order.
 [models]
 fast = ["deepseek/deepseek-chat", "openai/gpt-5-mini"]
 "gpt-5.1" = "openai/gpt-5.1"           # a name with a dot needs quotes
+even = { targets = ["deepseek/deepseek-chat", "openai/gpt-5-mini"], balance = "least-busy" }
+"openai/gpt-5" = { lossy = "refuse" }  # how this model is treated
+
+[models.some]
+targets = ["deepseek/deepseek-chat", "openai/gpt-5"]
+balance = "weighted"
+weights = [9, 1]
 ```
 
 A target is always `<upstream>/<model>`, never another alias.
@@ -166,7 +186,8 @@ def written() -> str:
     sections = [section(title, *row) for title, row in SERVER_SECTIONS.items()]
     agents = [section(title, *row) for title, row in AGENT_SECTIONS.items()]
     presets = PRESETS + "".join(map(_preset, HOSTS.values()))
-    return "\n".join([HEAD, *sections, QUIRKS, MODELS, *agents, presets])
+    alias = section("[models.NAME]", AliasSettings, "")
+    return "\n".join([HEAD, *sections, QUIRKS, MODELS, alias, *agents, presets])
 
 
 def section(title: str, wanted: type, purpose: str) -> str:
@@ -193,9 +214,12 @@ def _kind(hint: object) -> str:
 
 def sentences(wanted: type) -> dict[str, str]:
     """Returns the docstring below each field."""
+    found: dict[str, str] = {}
+    for base in wanted.__bases__:
+        if base.__module__ == wanted.__module__:
+            found |= sentences(base)
     (tree,) = ast.parse(inspect.getsource(wanted)).body
     assert isinstance(tree, ast.ClassDef)
-    found = {}
     for field, after in zip(tree.body, tree.body[1:], strict=False):
         match field, after:
             case (

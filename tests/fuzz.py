@@ -31,8 +31,8 @@ import msgspec
 import weft
 from tests import fuzz_inputs
 from tests.fuzz_inputs import Tree
+from weft.assembled import assembled
 from weft.assembler import Assembler
-from weft.cli.assemble import assembled
 from weft.dialects import DialectName
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_responses.quirks import ResponsesQuirks

@@ -284,6 +284,7 @@ FREE = {
     ("response", "recoveries"): "how often somebody set out to end it",
     ("response", "answered"): "what went on from it: it comes later",
     ("asked", "context"): "what its client writes on it later",
+    ("asked", "begun"): "how it looked while it ran: nobody reads that once it has ended",
 }
 """What may change once a response has ended, and so is under no checksum."""
 

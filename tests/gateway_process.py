@@ -1,12 +1,14 @@
 """The real gateway as a process of its own, for tests that talk to it over HTTP."""
 
+import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.weft_command import WEFT, ForkedWeft, can_be_forked
 
 READY = re.compile(r"listening on (http://\S+)")
 PATIENCE = 30.0
@@ -16,7 +18,7 @@ PATIENCE = 30.0
 class Gateway:
     """A running `weft serve`."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | ForkedWeft) -> None:
         self.process = process
         self.url = ""
         self._said: list[str] = []
@@ -82,31 +84,50 @@ class Gateway:
 
 
 @contextmanager
-def gateway(
-    settings: str,
-    folder: Path,
-    *arguments: str,
-    environment: dict[str, str] | None = None,
-    prefix: Sequence[str] = (),
-    command: Sequence[str] = (str(Path(sys.executable).with_name("weft")), "serve"),
-) -> Iterator[Gateway]:
-    """Starts `weft serve` with a weft.toml of this text in a folder; stops it in the end. `prefix`
-    is the command that runs it."""
-    (folder / "weft.toml").write_text(settings, encoding="utf-8")
-    process = subprocess.Popen(
-        [*prefix, *command, "--config", "weft.toml", "--host", "127.0.0.1", "--port", "0",
-         *arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )  # fmt: skip
+def _running(process: subprocess.Popen[str] | ForkedWeft) -> Iterator[Gateway]:
     running = Gateway(process)
     try:
         running.wait_ready()
         yield running
     finally:
         running.stop()
+
+
+@contextmanager
+def gateway(
+    settings: str,
+    folder: Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    command: Sequence[str] = (str(WEFT), "serve"),
+) -> Iterator[Gateway]:
+    """Starts `weft serve` with a weft.toml of this text in a folder; stops it in the end. `prefix`
+    is the command that runs it."""
+    (folder / "weft.toml").write_text(settings, encoding="utf-8")
+    options = ["--config", "weft.toml", "--host", "127.0.0.1", "--port", "0", *arguments]
+    given = environment or {**os.environ}
+    process: subprocess.Popen[str] | ForkedWeft
+    if [*prefix, *command] == [str(WEFT), "serve"] and can_be_forked(given):
+        process = ForkedWeft(["serve", *options], folder, given)
+    else:
+        process = subprocess.Popen(
+            [*prefix, *command, *options],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+    with _running(process) as made:
+        yield made
+
+
+@contextmanager
+def started(*arguments: str | Path) -> Iterator[Gateway]:
+    """Another command of `weft` that listens, on a port that is free; stops it in the end."""
+    process = ForkedWeft([*arguments, "--port", "0"], Path.cwd(), os.environ)
+    with _running(process) as made:
+        yield made

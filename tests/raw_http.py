@@ -197,6 +197,51 @@ class Exchange:
         await self._piece(b",two", more=False)
         self.tiny.say("more" if self.exchange.write(b"three") else "over")
 
+    async def direct(self) -> None:
+        """As `echo` of the body alone, past ASGI where that is possible."""
+        body = await self._body() or b""
+        passed = self.exchange.respond([(b"x-kind", b"whole")], body)
+        if not passed:
+            await self._answer(200, body, (b"x-kind", b"whole"))
+        self.tiny.say("past ASGI" if passed else "by ASGI")
+
+    async def direct_stream(self) -> None:
+        """A stream of the body and of its end, past ASGI where that is possible."""
+        body = await self._body() or b""
+        passed = self.exchange.start([(b"x-kind", b"stream")], body or b"-")
+        if not passed:
+            await self._start(200, (b"x-kind", b"stream"))
+            await self._piece(body or b"-", more=True)
+        self.exchange.write(b",more")
+        ended = self.exchange.end()
+        if not ended:
+            await self._piece(b"", more=False)
+        self.tiny.say("past ASGI" if passed and ended else "by ASGI")
+
+    async def direct_broken(self) -> None:
+        """A header that would be two, and an empty chunk, which would be the end."""
+        headers = [(b"x-kind", b"a%bx-forged: b" % (await self._body() or b""))]
+        words = (
+            self.exchange.respond(headers, b"a"),
+            self.exchange.start(headers, b"a"),
+            self.exchange.start([], b""),
+        )
+        await self._answer(200, b"sent" if any(words) else b"refused")
+
+    async def direct_gone(self) -> None:
+        """Writes to a client that has left."""
+        left = asyncio.Event()
+        await self._body()
+        self.exchange.on_disconnect(left.set)
+        self.tiny.say("waiting")
+        await left.wait()
+        words = (
+            self.exchange.respond([], b"a"),
+            self.exchange.start([], b"a"),
+            self.exchange.end(),
+        )
+        self.tiny.say("written" if any(words) else "gone")
+
     def _left(self, over: asyncio.Event) -> None:
         self.tiny.say("left" if not over.is_set() else "left again")
         over.set()
@@ -418,6 +463,14 @@ class Client:
         self.send(request(path, body))
         return self.answer()
 
+    def upgrade(self, path: str) -> None:
+        """Makes a WebSocket of the connection, whose frames are made by hand."""
+        key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+        lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: Upgrade",
+                 "Upgrade: websocket", "Sec-WebSocket-Version: 13", key, "", ""]  # fmt: skip
+        self.send("\r\n".join(lines).encode())
+        assert self.head()[0] == 101
+
     def is_closed(self) -> bool:
         """Whether the server has closed; waits for it."""
         return self.rest() == b""
@@ -430,6 +483,15 @@ def refuses(port: int) -> bool:
     except (ConnectionRefusedError, ConnectionResetError):
         return True
     return False
+
+
+def frame(opcode: int, data: bytes, *, last: bool = True, size: int | None = None) -> bytes:
+    """A WebSocket frame of a client, whose mask changes nothing; `size` is told instead of its
+    own."""
+    told = len(data) if size is None else size
+    head = bytes([opcode | (0x80 if last else 0)])
+    length = bytes([0xFE]) + told.to_bytes(2) if told < 65536 else b"\xff" + told.to_bytes(8)
+    return head + (bytes([0x80 | told]) if told < 126 else length) + bytes(4) + data
 
 
 def request(path: str = "/echo", body: bytes = b"", *headers: str) -> bytes:
@@ -458,6 +520,7 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=_heard,
+            process_group=0,
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self.said: list[str] = []

@@ -25,7 +25,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Literal
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds that a test waits for something that must happen."""
 
 

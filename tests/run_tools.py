@@ -33,3 +33,13 @@ def gate() -> str:
     """Waits until somebody opens the other end of the pipe."""
     with Path("pipe").open() as pipe:
         return pipe.read()
+
+
+@weft.tool(retry="pure")
+def slow(context: weft.ToolContext) -> str:
+    """As the gate, and says then how far it is."""
+    with Path("pipe").open() as pipe:
+        found = pipe.read()
+    for part in (1, 2, 3):
+        context.progress_sync(f"{part} of 3")
+    return found

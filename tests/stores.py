@@ -37,6 +37,11 @@ SWIFT = WritePolicy(timeout=5.0, flush_interval=0.01)
 @functools.cache
 def postgres() -> PostgresServer:
     """One server for all tests of this process, gone with it."""
+    return new_postgres()
+
+
+def new_postgres() -> PostgresServer:
+    """One more, gone after `cleanup` at the latest."""
     return get_server(Path(tempfile.mkdtemp(prefix="weft-postgres-")), cleanup_mode="delete")
 
 

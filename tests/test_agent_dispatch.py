@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from tests.stores import SWIFT, empty
+from tests.queue_tables import query_queue, until_rows
+from tests.stores import SWIFT, empty, entry
 from weft.agent.dispatch import (
+    RESPONSES,
     RUNS,
     Advance,
     Dispatcher,
@@ -23,7 +24,7 @@ from weft.agent.dispatch import (
 from weft.agent.pgqueuer_dispatch import PgQueuerDispatcher, queue_settings
 from weft.store.base import Store, StoreError
 from weft.store.queries import Queries
-from weft.store.records import NewRun, RunAppend
+from weft.store.records import NewJob, NewRun, RunAppend
 from weft.store.urls import store_from_url
 
 CREATED = ("run.created", b"{}")
@@ -35,7 +36,7 @@ class Queue:
     def __init__(self, store: Store, dispatcher: PgQueuerDispatcher, url: str) -> None:
         self.store = store
         self.dispatcher = dispatcher
-        self._url = url
+        self.url = url
 
     def beside(self, seq: int) -> Queries[None]:
         return self.dispatcher.wake(RUNS, "run_1", str(seq))
@@ -47,13 +48,7 @@ class Queue:
         return await self.store.create_run(new)
 
     async def ask(self, query: str) -> list[tuple[object, ...]]:
-        connection = await asyncpg.connect(self._url)
-        try:
-            schema = await connection.fetchval("SELECT current_schema()")
-            found = await connection.fetch(query.replace("QUEUE", f"weft_queue_{schema}"))
-            return [tuple(row) for row in found]
-        finally:
-            await connection.close()
+        return await query_queue(self.url, query)
 
     async def keys(self) -> list[object]:
         found = await self.ask("SELECT dedupe_key FROM QUEUE.pgqueuer ORDER BY id")
@@ -181,27 +176,52 @@ def test_the_sweep_queues_a_run_once_and_prunes_the_log(tmp_path: Path) -> None:
         async with queue(tmp_path, sweep=0.05) as there:
             new = NewRun(id="run_1", agent="a", status="running", events=[CREATED], due=0.0)
             await there.store.create_run(new)
-            await there.ask(
-                "INSERT INTO QUEUE.pgqueuer_log (created, job_id, status, priority, entrypoint)"
-                " VALUES (now() - interval '2 days', 1, 'queued', 0, 'run')"
-            )
             sweeps, done = 0, asyncio.Event()
 
             async def advance(id: str) -> float | None:
                 nonlocal sweeps
                 sweeps += 1
-                while await there.ask(
-                    "SELECT 1 FROM QUEUE.pgqueuer_log WHERE created < now() - interval '1 day'"
-                ):
-                    await asyncio.sleep(0.01)
-                assert await there.keys() == ["run_1:sweep"]
-                await asyncio.sleep(0.3)  # several sweeps
-                assert await there.keys() == ["run_1:sweep"]
+                for _ in range(3):
+                    # Its removal ends a sweep: between two of them lies a whole one.
+                    await there.ask(
+                        "INSERT INTO QUEUE.pgqueuer_log (created, job_id, status, priority,"
+                        " entrypoint) VALUES (now() - interval '2 days', 1, 'queued', 0, 'run')"
+                    )
+                    old = (
+                        "SELECT 1 FROM QUEUE.pgqueuer_log WHERE created < now() - interval '1 day'"
+                    )
+                    await until_rows(there.url, "QUEUE.pgqueuer_log", old, [])
+                    assert await there.keys() == ["run_1:sweep"]
                 done.set()
                 return None
 
             await there.serve_until(advance, done)
             assert sweeps == 1
+
+    asyncio.run(scene())
+
+
+def test_the_sweep_finds_background_responses_that_nobody_runs(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with queue(tmp_path, sweep=0.05) as there:
+            await there.store.take_lease(30.0)
+            mine = entry("resp_1", server=there.store.server, status="queued")
+            for one in (mine, entry("resp_2", server="", status="queued")):
+                await there.store.begin(one, (), NewJob(body=b"{}", options=b"{}"))
+            found, done, stop = [], asyncio.Event(), asyncio.Event()
+
+            async def advance(id: str) -> float | None:
+                found.append((id, await there.keys()))
+                await there.store.delete("", id)
+                done.set()
+                return None
+
+            serving = asyncio.create_task(there.dispatcher.serve({RESPONSES: advance}, stop))
+            async with asyncio.timeout(20):
+                await done.wait()
+                stop.set()
+                await serving
+            assert found == [("resp_2", ["resp_2:sweep"])]
 
     asyncio.run(scene())
 

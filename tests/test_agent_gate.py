@@ -95,6 +95,24 @@ def test_calls_beyond_the_limits_of_turn_and_run_are_not_run() -> None:
     assert {one.refusal for one in found[4:]} == {"limit"}
 
 
+def test_nothing_is_run_in_the_last_turn() -> None:
+    made = call("read"), call("pay", id="d"), call("open", id="e"), call("gone", id="f")
+    assert verdicts(fresh(Limits(turns=1)), *made) == [*["limit"] * 3, "unknown-tool"]
+    assert verdicts(fresh(Limits(turns=2)), *made[:3]) == ["dispatch", "ask", "client"]
+
+
+def test_a_long_id_becomes_a_short_one() -> None:
+    """Each event of a call has it, and an event has a limit."""
+    long = ["i" * 700_000, "j" * 700_000]
+    response = Response(
+        "resp", items=tuple(call("read", id=id) for id in long), finish_reason="tool-calls"
+    )
+    first, second = judge(fresh(), response, needs_approval)
+    assert [first.wire_id, second.wire_id] == long
+    assert len({first.id, second.id}) == 2
+    assert len(first.id) < 100
+
+
 def test_a_response_may_hold_more_calls_than_are_kept() -> None:
     calls = [call("read", id=f"c{n}") for n in range(MAX_CALLS + 5)]
     assert len(verdicts(fresh(), *calls)) == MAX_CALLS

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.agent.mcp import McpClient, McpTool, tool_name
+from weft.agent.mcp_addresses import Resolver, system_resolver
 from weft.agent.mcp_config import MAX_MESSAGE, ConnectionLoss, McpServerConfig, McpUnavailable
 from weft.agent.mcp_stdio import GRACE, stdio_transport
 from weft.agent.tool_spec import (
@@ -42,6 +43,8 @@ MISBEHAVING = (sys.executable, str(HERE / "agent_mcp_misbehaving.py"))
 HTTP = ("http", "http-json", pytest.param("http-stateless", marks=pytest.mark.long))
 TRANSPORTS = ("stdio", *HTTP)
 BOTH = ("stdio", "http")
+MOSTLY_STDIO = ("stdio", pytest.param("http", marks=pytest.mark.long))
+"""What does not depend on the transport: `make test` has one of them, `make test-long` both."""
 
 
 class HttpServer:
@@ -178,7 +181,7 @@ def test_contents_are_carried_over() -> None:
     on("stdio", test)
 
 
-@pytest.mark.parametrize("transport", BOTH)
+@pytest.mark.parametrize("transport", MOSTLY_STDIO)
 def test_calls_run_beside_one_another(transport: str) -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         sums = [call(tools["add"], f'{{"a":{n},"b":{n}}}') for n in range(20)]
@@ -257,9 +260,9 @@ def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str
             thread.join()
 
 
-async def unavailable(config: McpServerConfig) -> str:
+async def unavailable(config: McpServerConfig, resolve: Resolver = system_resolver) -> str:
     """Why the tools of a server cannot be listed."""
-    async with McpClient(config) as server:
+    async with McpClient(config, resolve) as server:
         while True:
             with pytest.raises(McpUnavailable) as caught:
                 await server.tools()
@@ -270,7 +273,7 @@ async def unavailable(config: McpServerConfig) -> str:
 # Definitions
 
 
-@pytest.mark.parametrize("transport", BOTH)
+@pytest.mark.parametrize("transport", MOSTLY_STDIO)
 def test_a_definition_that_changed_is_not_called_until_it_is_approved(transport: str) -> None:
     async def test(server: McpClient, tools: dict[str, McpTool]) -> None:
         await call(tools["redefine"])
@@ -698,11 +701,13 @@ def children() -> list[str]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = path.read_text().rpartition(")")
+            command = path.with_name("cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # Other tests of this process leave a database, and processes for `weft` commands.
-        own = "postgres" not in name and "(weft" not in name
-        if int(rest.split()[1]) == os.getpid() and own:
+        # Other tests of this process leave a database, a browser, and `weft` commands. A process
+        # that ended and was not reaped has no command.
+        is_server = b"agent_mcp" in command or not command
+        if int(rest.split()[1]) == os.getpid() and is_server:
             found.append(f"{name}){rest[:8]}")
     return found
 

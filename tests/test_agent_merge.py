@@ -20,9 +20,10 @@ from msgspec import Raw
 from openai.types.responses.response_output_item import McpApprovalRequest, McpCall
 
 from tests.agent_runs import append, call_of, run_with
-from tests.agent_stretches import ANY_RUNS, LABEL, TIDY_RUNS, StretchCase
+from tests.agent_segments import ANY_RUNS, LABEL, TIDY_RUNS, SegmentCase
 from tests.sdk_readers import Official, Read
 from tests.strategies import QUICK, THOROUGH
+from weft.agent.definition import AgentDefinition
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -32,8 +33,10 @@ from weft.agent.events import (
     CallParked,
     CallRefused,
     CallResolved,
+    JudgedCall,
     MessageAdded,
     RunCancelled,
+    RunCreated,
     RunFailed,
     RunFinished,
     RunWaiting,
@@ -47,8 +50,11 @@ from weft.agent.merge import (
     MCP_APPROVAL,
     MCP_CALL,
     PARKED,
-    StretchEntry,
-    StretchMerge,
+    CallProgress,
+    DescendantCall,
+    DescendantsWait,
+    SegmentEntry,
+    SegmentMerge,
     TurnParts,
 )
 from weft.agent.state import ABANDONED
@@ -97,18 +103,18 @@ DIALECTS: tuple[DialectName, ...] = (
 )
 
 
-def merge_of(case: StretchCase, *, tools_visible: bool = True) -> tuple[StretchMerge, Findings]:
+def merge_of(case: SegmentCase, *, tools_visible: bool = True) -> tuple[SegmentMerge, Findings]:
     findings = Findings()
-    merge = StretchMerge(METADATA, findings, case.calls, label=LABEL, tools_visible=tools_visible)
+    merge = SegmentMerge(METADATA, findings, case.calls, label=LABEL, tools_visible=tools_visible)
     return merge, findings
 
 
-def told(case: StretchCase, *, tools_visible: bool = True) -> tuple[list[Part], list[Finding]]:
+def told(case: SegmentCase, *, tools_visible: bool = True) -> tuple[list[Part], list[Finding]]:
     merge, findings = merge_of(case, tools_visible=tools_visible)
     return merge.feed(case.entries) + merge.finish(), findings.found
 
 
-def shown_parts(entries: Iterable[StretchEntry]) -> list[Part]:
+def shown_parts(entries: Iterable[SegmentEntry]) -> list[Part]:
     """The parts of the attempts, without those that came after their end."""
     parts: list[Part] = []
     response = None
@@ -135,7 +141,7 @@ def run_calls(parts: Iterable[Part]) -> Counter[tuple[str, str]]:
 @THOROUGH
 @given(run=ANY_RUNS)
 def test_whatever_happens_in_a_run_its_stream_is_legal_and_nothing_needs_repair(
-    run: list[StretchCase],
+    run: list[SegmentCase],
 ) -> None:
     for case in run:
         parts, found = told(case)
@@ -151,7 +157,7 @@ def test_whatever_happens_in_a_run_its_stream_is_legal_and_nothing_needs_repair(
 @THOROUGH
 @given(run=ANY_RUNS)
 def test_the_text_is_that_of_all_attempts_as_far_as_they_were_shown(
-    run: list[StretchCase],
+    run: list[SegmentCase],
 ) -> None:
     def texts(parts: Iterable[Part]) -> list[str]:
         return [one.delta for one in parts if isinstance(one, TextDelta | ReasoningDelta)]
@@ -162,7 +168,7 @@ def test_the_text_is_that_of_all_attempts_as_far_as_they_were_shown(
 
 @THOROUGH
 @given(run=ANY_RUNS)
-def test_what_was_run_is_told_once_and_nothing_else_is(run: list[StretchCase]) -> None:
+def test_what_was_run_is_told_once_and_nothing_else_is(run: list[SegmentCase]) -> None:
     judged = {
         one.id: one
         for case in run
@@ -195,7 +201,7 @@ def test_what_was_run_is_told_once_and_nothing_else_is(run: list[StretchCase]) -
 
 @THOROUGH
 @given(run=ANY_RUNS)
-def test_a_stretch_ends_with_what_the_client_must_do(run: list[StretchCase]) -> None:
+def test_a_segment_ends_with_what_the_client_must_do(run: list[SegmentCase]) -> None:
     for case in run:
         merge, _ = merge_of(case)
         parts = merge.feed(case.entries)
@@ -215,7 +221,7 @@ def test_a_stretch_ends_with_what_the_client_must_do(run: list[StretchCase]) -> 
 
 @THOROUGH
 @given(run=ANY_RUNS)
-def test_the_usage_is_that_of_all_attempts(run: list[StretchCase]) -> None:
+def test_the_usage_is_that_of_all_attempts(run: list[SegmentCase]) -> None:
     for case in run:
         known: list[Usage | None] = []
         for part in shown_parts(case.entries):
@@ -230,7 +236,7 @@ def test_the_usage_is_that_of_all_attempts(run: list[StretchCase]) -> None:
 
 @QUICK
 @given(run=ANY_RUNS, data=st.data())
-def test_in_pieces_it_is_the_same(run: list[StretchCase], data: st.DataObject) -> None:
+def test_in_pieces_it_is_the_same(run: list[SegmentCase], data: st.DataObject) -> None:
     for case in run:
         places = sorted(data.draw(st.lists(st.integers(0, len(case.entries)), max_size=4)))
         whole = told(case)
@@ -244,7 +250,7 @@ def test_in_pieces_it_is_the_same(run: list[StretchCase], data: st.DataObject) -
 
 @THOROUGH
 @given(run=ANY_RUNS)
-def test_hidden_tools_leave_everything_else(run: list[StretchCase]) -> None:
+def test_hidden_tools_leave_everything_else(run: list[SegmentCase]) -> None:
     for case in run:
         parts, found = told(case, tools_visible=False)
         assert violations(parts, Assembler()) == []
@@ -260,8 +266,22 @@ def test_hidden_tools_leave_everything_else(run: list[StretchCase]) -> None:
             if not isinstance(part, ToolResult)
             and not (isinstance(part, ToolCall) and part.id in hidden)
         ]
-        assert [plain(part) for part in parts] == [plain(part) for part in left]
+        # What is hidden and parked is told in words: the client would not know what it waits for.
+        note = parts[-4:-1] if any("it is not known" in one for one in words(parts[-4:])) else []
+        assert len(note) == (3 if parked_in(case) else 0)
+        rest = [part for part in parts if part not in note]
+        assert [plain(part) for part in rest] == [plain(part) for part in left]
         assert found == same
+
+
+def words(parts: Iterable[Part]) -> list[str]:
+    return [part.delta for part in parts if isinstance(part, TextDelta)]
+
+
+def parked_in(case: SegmentCase) -> bool:
+    """Whether the segment ends because a call is parked."""
+    last = case.entries[-1]
+    return isinstance(last, RunWaiting) and bool(last.parked)
 
 
 def plain(part: Part) -> Part:
@@ -301,7 +321,10 @@ def read_back(dialect: DialectName, parts: list[Part]) -> Response:
 
 
 def all_told(response: Response) -> list[ToolCall]:
-    return [one for one in response.tool_calls if one.provider_executed]
+    """Items of calls that have no result yet when a response fails are not closed."""
+    settled = {one.id for one in response.items if isinstance(one, ToolResult)}
+    calls = [one for one in response.tool_calls if one.provider_executed]
+    return [one for one in calls if response.error is None or one.id in settled]
 
 
 def with_results(response: Response) -> list[ToolCall]:
@@ -322,15 +345,35 @@ SEEN: dict[DialectName, Callable[[Response], list[ToolCall]]] = {
 @QUICK
 @given(run=TIDY_RUNS)
 def test_every_dialect_carries_the_text_and_the_clients_calls(
-    dialect: DialectName, run: list[StretchCase]
+    dialect: DialectName, run: list[SegmentCase]
 ) -> None:
     for case in run:
         read_back(dialect, told(case)[0])
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_call_that_runs_when_the_run_is_cancelled_is_never_told_as_whole(
+    dialect: DialectName,
+) -> None:
+    entries: list[SegmentEntry] = [
+        TurnStarted(1, 1, "resp_1"),
+        TurnParts("resp_1", (ResponseMetadata("r"), Finish("tool-calls"))),
+        TurnFinished(
+            1, 1, "tool-calls", has_text=False, calls=(call_of("c1", "look", arguments="{}"),)
+        ),
+        CallIntended("c1", 1, "run/c1"),
+        RunCancelled(by="me", reason=""),
+    ]
+    merge = SegmentMerge(METADATA, Findings(), label=LABEL)
+    found = read_back(dialect, merge.feed(entries) + merge.finish())
+    assert found.tool_calls == ()
+    assert found.error is not None
+    assert {one.invalid for one in found.invalid_tool_calls} <= {"stream-failed"}
+
+
 # Official clients
 
-STORY: list[StretchEntry] = [
+STORY: list[SegmentEntry] = [
     TurnStarted(1, 1, "resp_1"),
     TurnParts("resp_1", (ResponseMetadata("r"), TextStart("0"), TextDelta("0", "I look. "))),
     TurnParts("resp_1", (TextEnd("0"), Finish("tool-calls", usage=Usage(1, 2, 3)))),
@@ -352,9 +395,9 @@ STORY: list[StretchEntry] = [
 ]
 
 
-def raw_stream(dialect: DialectName, entries: Sequence[StretchEntry]) -> bytes:
+def raw_stream(dialect: DialectName, entries: Sequence[SegmentEntry]) -> bytes:
     encoder = Encoder(dialect, context=Context(now=1))
-    merge = StretchMerge(METADATA, Findings(), label=LABEL)
+    merge = SegmentMerge(METADATA, Findings(), label=LABEL)
     return b"".join([*encoder.feed(merge.feed(entries) + merge.finish()), *encoder.finish()])
 
 
@@ -415,8 +458,8 @@ def test_the_anthropic_client_reads_mcp_blocks() -> None:
 # Cases
 
 
-def merged_parts(*entries: StretchEntry, **options: Any) -> list[Part]:
-    merge = StretchMerge(METADATA, Findings(), label=LABEL, **options)
+def merged_parts(*entries: SegmentEntry, **options: Any) -> list[Part]:
+    merge = SegmentMerge(METADATA, Findings(), label=LABEL, **options)
     [metadata, *parts] = merge.feed(entries) + merge.finish()
     assert metadata == msgspec.structs.replace(METADATA, dialect=DIALECT)
     return parts
@@ -439,7 +482,7 @@ def test_what_an_interrupted_attempt_has_shown_stays_and_its_calls_are_never_tol
         Finish("length", raw_reason="max", usage=Usage(5, 1), stop_sequence="!"),
     )
     findings = Findings()
-    merge = StretchMerge(METADATA, findings, label=LABEL)
+    merge = SegmentMerge(METADATA, findings, label=LABEL)
     parts = merge.feed(
         [
             TurnStarted(1, 1, "resp_1"),
@@ -569,7 +612,7 @@ def test_a_run_that_does_not_finish_ends_with_an_error(end: AnyRunEvent, error: 
 def test_the_client_is_told_which_call_of_the_run_its_own_call_is() -> None:
     """An upstream may use the same id for a call of its own."""
     taken = ToolCall("c", "search", "{}", "web_search_call", True)
-    merge = StretchMerge(METADATA, Findings(), label=LABEL)
+    merge = SegmentMerge(METADATA, Findings(), label=LABEL)
     parts = merge.feed(
         [
             TurnStarted(1, 1, "a"),
@@ -581,3 +624,67 @@ def test_the_client_is_told_which_call_of_the_run_its_own_call_is() -> None:
     own = ToolCall("c_2", "mine", "free text", invalid="bad-arguments")
     assert parts[1:] == [taken, own, Finish("tool-calls")]
     assert merge.run_calls == {"c_2": "c"}
+
+
+def test_progress_is_a_preliminary_result_until_the_call_has_its_own() -> None:
+    """That of a call which nobody was told of, or that is over, is left out."""
+    merge = SegmentMerge(METADATA, Findings(), label=LABEL)
+    judged = JudgedCall("c", "look", "{}", "digest", "dispatch")
+    parts = merge.feed(
+        [
+            RunCreated(AgentDefinition("a", "m"), ()),
+            TurnStarted(1, 1, "resp_1"),
+            TurnFinished(1, 1, "tool-calls", calls=(judged,)),
+            CallProgress("run", "unknown", "nothing"),
+            CallIntended("c", 1, "run/c"),
+            CallProgress("run", "c", "half of it"),
+            CallFinished("c", text_result("all of it")),
+            CallProgress("run", "c", "late"),
+        ]
+    )
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    assert [(bytes(one.result), one.preliminary) for one in results] == [
+        (b'"half of it"', True),
+        (b'"all of it"', False),
+    ]
+
+
+def test_a_wait_for_agents_ends_the_segment_when_they_wait_as_well() -> None:
+    child = run_with(ToolSpec("pay"), calls=[call_of("p", "pay", "ask", '{ "sum" : 7 }')])
+    append(child, ApprovalRequested("appr_1", "p", "", 9.0), RunWaiting(approvals=("p",)))
+    state = run_with(ToolSpec("child", kind="agent"), calls=[call_of("c", "child")])
+    intended = CallIntended("c", 1, "run/c", "agent", "run_2")
+    wait = DescendantsWait(0, (DescendantCall("c", child, child.calls["p"]),))
+    events: list[SegmentEntry] = [intended, RunWaiting(children=("c",))]
+    merge = SegmentMerge(METADATA, Findings(), state.open_calls, label=LABEL)
+    parts = merge.feed(events)
+    assert not merge.ended
+    parts += merge.feed([MessageAdded(Raw(b"{}")), wait])  # it does not wait any more
+    assert not merge.ended
+    parts += merge.feed([events[1], wait])
+    call = ToolCall("c", "child", "{}", MCP_CALL, True, True, server_label=LABEL)
+    waits = ToolResult("c", Raw(b'"This agent waits until somebody approves its call of pay."'))
+    asked = ToolCall(
+        "p",
+        "pay",
+        '{ "sum" : 7 }',
+        MCP_APPROVAL,
+        True,
+        True,
+        item_id="p",
+        approval_request_id="p",
+        server_label="a",
+    )
+    request = ToolApprovalRequest("p", "p")
+    assert parts[1:] == [call, waits, asked, request, Finish("tool-calls")]
+    merge = SegmentMerge(
+        METADATA, Findings(), state.open_calls, label=LABEL, approvals_in_text=True
+    )
+    [_, told, result, _, words, _, finish] = merge.feed([*events, wait])
+    assert (told, result, finish) == (call, waits, Finish("stop"))
+    assert isinstance(words, TextDelta)
+    assert words.delta.splitlines() == [
+        'a asks for your approval of pay({"sum":7}).',
+        "",
+        "To approve it, answer `approve p`; to deny it, `deny p`.",
+    ]

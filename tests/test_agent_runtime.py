@@ -9,16 +9,17 @@ import pytest
 from tests.agent_processes import KillingStore, effects, runtime_on, to_rest
 from tests.agent_upstream import AgentUpstream, Script, agent_upstream, by_turn, call, calls, text
 from tests.stores import Kind, empty
+from weft.agent.agents import Agent
 from weft.agent.definition import Limits
-from weft.agent.events import CallOutput, RunFailed, text_result
+from weft.agent.events import CallOutput, CallRefused, RunFailed, text_result
 from weft.agent.lifecycle import ASKED, AWAITED, PARKED
-from weft.agent.runtime import Agent, Runtime, UnknownAgent
+from weft.agent.runtime import AgentRuntime, UnknownAgent
 from weft.agent.state import IllegalEvent
 from weft.agent.tool_spec import ToolSpec
 from weft.agent.tools import tool
 from weft.store.base import NotFound
 
-Scene = Callable[[Runtime, KillingStore, AgentUpstream, Path], Awaitable[None]]
+Scene = Callable[[AgentRuntime, KillingStore, AgentUpstream, Path], Awaitable[None]]
 
 
 def play(
@@ -45,7 +46,7 @@ def test_a_run_calls_its_tools_and_ends(kind: Kind, tmp_path: Path) -> None:
     )
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.", owner="me", metadata={"k": "v"})
         last, events = await to_rest(runtime, id)
@@ -80,7 +81,7 @@ def test_seed_001_is_one_dispatch_one_result_and_an_end(tmp_path: Path) -> None:
     script = by_turn([*chunks, {"delta": {}, "finish_reason": "tool_calls"}], text("Done."))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         last, events = await to_rest(runtime, id)
@@ -105,7 +106,7 @@ def test_a_person_approves_or_denies_and_the_same_again_changes_nothing(
     )
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         last, _ = await to_rest(runtime, id)
@@ -142,7 +143,7 @@ def test_effects_of_a_transactional_tool_commit_with_their_receipt(
     script = by_turn(calls(*made), text("OK"))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         await store.make_seats()
         id = await runtime.start("helper", "Go.")
@@ -165,7 +166,7 @@ def test_a_client_tool_waits_for_its_output(tmp_path: Path) -> None:
     script = by_turn(calls(call(0, "a", "open", {})), text("OK"))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         assert (await to_rest(runtime, id))[0] == "run.waiting"
@@ -191,7 +192,7 @@ def test_a_tool_that_takes_too_long_is_parked_and_a_person_settles_it(tmp_path: 
     script = by_turn(calls(call(0, "a", "wait", {})), text("OK"))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         assert (await to_rest(runtime, id))[0] == "run.waiting"
@@ -223,7 +224,7 @@ def test_a_run_that_is_cancelled_stops_at_once(tmp_path: Path) -> None:
     script = by_turn(calls(call(0, "a", "wait", {})), text("OK"))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         await begun.wait()
@@ -241,7 +242,7 @@ def test_a_message_during_the_run_is_answered(tmp_path: Path) -> None:
     script = by_turn(calls(call(0, "a", "fire", {"who": "Al"})), text("First."), text("Second."))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         assert (await to_rest(runtime, id))[0] == "run.waiting"
@@ -258,7 +259,7 @@ def test_a_message_during_the_run_is_answered(tmp_path: Path) -> None:
 
 def test_an_upstream_that_fails_is_asked_again_and_then_the_run_fails(tmp_path: Path) -> None:
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         last, events = await to_rest(runtime, id)
@@ -274,7 +275,7 @@ def test_a_model_that_loops_is_ended_by_the_limits(tmp_path: Path) -> None:
     script = by_turn(calls(call(0, "a", "look", {"at": "it"})))
 
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         id = await runtime.start("helper", "Go.")
         _, events = await to_rest(runtime, id)
@@ -288,18 +289,78 @@ def test_a_model_that_loops_is_ended_by_the_limits(tmp_path: Path) -> None:
     play("sqlite", tmp_path, script, scene)
 
 
+def test_a_call_of_the_last_turn_is_not_run(tmp_path: Path) -> None:
+    """The model was told to use no tools, and could not read the result."""
+    looks = [calls(call(0, id, "look", {"at": id})) for id in "abc"]
+
+    async def scene(
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
+    ) -> None:
+        id = await runtime.start("helper", "Go.", limits={"turns": 2})
+        _, events = await to_rest(runtime, id)
+        end, refused = events[-1], [one for one in events if isinstance(one, CallRefused)]
+        assert isinstance(end, RunFailed)
+        assert (end.code, end.message) == ("limit", "the run has had 2 turns")
+        assert [(one.call, one.reason) for one in refused] == [("b", "limit")]
+        assert effects(folder) == [f"{id}/a look"]
+        assert upstream.requests[1]["tool_choice"] == "none"
+
+    play("sqlite", tmp_path, by_turn(*looks), scene)
+
+
 def test_starting_a_run_checks_what_it_is_given(tmp_path: Path) -> None:
     async def scene(
-        runtime: Runtime, store: KillingStore, upstream: AgentUpstream, folder: Path
+        runtime: AgentRuntime, store: KillingStore, upstream: AgentUpstream, folder: Path
     ) -> None:
         with pytest.raises(UnknownAgent, match="no agent 'nobody'; expected one of: helper"):
             await runtime.start("nobody", "Go.")
         one = await runtime.start("helper", "Go.", owner="me", key="k", limits={"turns": 1})
         assert await runtime.start("helper", "Go.", owner="me", key="k") == one
-        assert await runtime.start("helper", "Go.", owner="you", key="k") != one
         assert (await runtime.state(one)).definition.limits == Limits(turns=1)
         last, _ = await to_rest(runtime, one)
         assert last == "run.finished"
         assert upstream.requests[0]["tool_choice"] == "none", "its only turn is its last"
+        # Only now: two runs at once could ask the model in either order.
+        assert await runtime.start("helper", "Go.", owner="you", key="k") != one
 
     play("sqlite", tmp_path, by_turn(text("Yes.")), scene)
+
+
+def test_a_follower_learns_what_others_append_from_the_driver_here(tmp_path: Path) -> None:
+    """It does not look itself while this process works on the run."""
+
+    async def main(upstream: AgentUpstream) -> None:
+        opened = asyncio.Event()
+
+        @tool(retry="pure")
+        async def wait_here() -> str:
+            """Waits."""
+            await opened.wait()
+            return "open"
+
+        url, agent = empty("sqlite", tmp_path), Agent("helper", "m/m", "Help.", [wait_here])
+        async with (
+            runtime_on(url, upstream.url, tmp_path, agent=agent) as (runtime, _, _),
+            runtime_on(url, upstream.url, tmp_path, serving=False) as (other, _, _),
+            asyncio.timeout(30),
+        ):
+            id, kinds = await runtime.start("helper", "Go."), []
+
+            async def hurry() -> None:
+                for _ in range(20):  # meanwhile the follower has read all there is, and waits
+                    await other.row(id)
+                await other.add_message(id, "Hurry up.")
+
+            async for event in runtime.events(id):
+                kinds.append(event.kind)
+                if event.kind == "call.intended":
+                    hurrying = asyncio.create_task(hurry())
+                if event.kind == "message.added":
+                    opened.set()
+            assert kinds[3:6] == ["call.intended", "message.added", "call.finished"]
+            assert kinds[-1] == "run.finished"
+            await hurrying
+
+    script = by_turn(calls(call(0, "a", "wait_here", {})), text("Done."))
+    with agent_upstream(script) as upstream:
+        asyncio.run(main(upstream))

@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from tests.agent_runs import ASKED, append, call_of, run_with, started
 from weft.agent.decide import FailRun, FinishRun, RefuseCall, StartTurn, decide
-from weft.agent.definition import AgentDefinition, Limits
+from weft.agent.definition import AgentDefinition, Budget, Limits
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -131,15 +131,57 @@ def test_tokens_are_counted_as_reported_or_added_up() -> None:
     assert decide(state, 1.0) == [FailRun("limit", "the run has used 30 tokens", "tokens")]
 
 
+def test_dollars_are_those_of_the_receipts_with_the_attempts_that_failed() -> None:
+    state = new_run(cost=1)
+    append(state, TurnStarted(1, 1, "resp"), TurnInterrupted(1, 1, "died"))
+    append(state, TurnStarted(1, 2, "resp"), TurnFinished(1, 2, "stop", cost=0.1))
+    for number in range(2, 10):
+        append(state, MessageAdded(ASKED), TurnStarted(number, 1, "resp"))
+        append(state, TurnFinished(number, 1, "stop", has_text=True, cost=0.1))
+    append(state, MessageAdded(ASKED))
+    assert decide(state, 1.0) == [StartTurn(10, 1, is_last=False)]
+    append(state, TurnStarted(10, 1, "resp"), TurnInterrupted(10, 1, "cut", 0.02))
+    append(state, TurnStarted(10, 2, "resp"), TurnFinished(10, 2, "stop", cost=0.08))
+    assert decide(state, 1.0) == [FinishRun(10, "stop")], "the result is there, and paid for"
+    append(state, MessageAdded(ASKED))
+    # In floating point the sum is less than 1.
+    assert decide(state, 1.0) == [FailRun("limit", "the run has cost 1 US dollars", "cost")]
+
+
+def test_a_turn_without_a_price_ends_only_a_run_whose_cost_is_limited() -> None:
+    calls = (call_of("c", "t", "dropped"),)
+    for limits, expected in (
+        ({}, StartTurn(2, 1, is_last=False)),
+        (
+            {"cost": 1.0},
+            FailRun(
+                "limit", "the price of 1 of the turns is not known, and the cost is limited", "cost"
+            ),
+        ),
+    ):
+        state = new_run(**limits)
+        append(state, TurnStarted(1, 1, "resp"), TurnFinished(1, 1, "tool-calls", calls=calls))
+        assert (state.cost, state.unpriced) == (0.0, 1)
+        assert decide(state, 1.0) == [expected]
+
+
+def test_logs_of_before_prices_can_be_read() -> None:
+    body = b'{"kind":"turn.finished","turn":1,"attempt":1,"reason":"stop"}'
+    assert decode_event(body) == TurnFinished(1, 1, "stop")
+    assert encode_event(TurnFinished(1, 1, "stop")) == body
+    body = b'{"kind":"call.finished","call":"c","used":{"turns":2,"tokens":5}}'
+    assert decode_event(body) == CallFinished("c", used=Budget(2, tokens=5))
+
+
 def test_time_is_counted_only_while_the_run_does_not_wait() -> None:
     state = new_run(active=10)
     append(state, TurnStarted(1, 1, "resp"), at=5.0)
     calls = (call_of("c", "t", "client"), call_of("d", "t", "ask"))
     append(state, TurnFinished(1, 1, "tool-calls", calls=calls), at=8.0)
     append(state, RunWaiting((), ("c",)), at=9.0)
-    assert (state.active, state.active_until(5000.0)) == (8.0, 8.0)
+    assert (state.active, state.used(5000.0).active) == (8.0, 8.0)
     append(state, OutputsSubmitted((CallOutput("c"),)), at=1000.0)
-    assert (state.active, state.active_until(1001.0)) == (8.0, 9.0)
+    assert (state.active, state.used(1001.0).active) == (8.0, 9.0)
     [refused, failed] = decide(state, 1003.0)
     assert refused == RefuseCall("d"), "what has no effect yet is closed before the end"
     assert isinstance(failed, FailRun)
@@ -318,10 +360,15 @@ def test_a_request_may_lower_a_limit_and_never_raise_it() -> None:
         ({"turns": 0}, "expected a number above 0, got 0"),
         ({"turns": True}, "expected a number above 0"),
         ({"turns": "many"}, "expected a number above 0"),
-        ({"turns": 2.5}, "limits: "),
+        ({"turns": 2.5}, r"limits\.turns: Expected `int`"),
+        ({"cost": float("nan")}, "expected a number above 0, got nan"),
     ):
         with pytest.raises(ClientError, match=why):
             Limits().lowered(wished)
+    assert Limits().lowered({"cost": 1}) == Limits(cost=1.0)
+    assert Limits(cost=0.5).lowered({"cost": 0.2}) == Limits(cost=0.2)
+    with pytest.raises(ClientError, match=r"limits\.cost: 0\.6 is above the agent's 0\.5"):
+        Limits(cost=0.5).lowered({"cost": 0.6})
 
 
 def test_the_digest_of_a_definition_changes_with_it() -> None:

@@ -6,10 +6,13 @@ import dataclasses
 import enum
 import inspect
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +25,7 @@ from hypothesis import strategies as st
 import weft
 from tests import agent_shop
 from tests.strategies import QUICK
-from weft.agent.tool_execution import Execution, Late
+from weft.agent.tool_execution import Execution, Late, ToolThreads
 from weft.agent.tool_spec import (
     Ambiguous,
     AnyOutcome,
@@ -268,14 +271,25 @@ def test_a_setting_that_names_no_tool_says_what_was_found(reference: str, messag
 
 
 @pytest.mark.parametrize("line", ["1 / 0", "raise SystemExit(3)"])
-def test_a_module_that_fails_does_not_end_the_process(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"agent_failing_{abs(hash(line))}"
-    (tmp_path / f"{name}.py").write_text(line)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ArgumentValueError, match=r"cannot be imported: (ZeroDivision|SystemExit)"):
-        load_tool(f"{name}:refund")
+def test_a_module_that_fails_does_not_end_the_process(line: str, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(line)
+    code = """
+from weft.agent.tools import load_tool
+from weft.errors import ArgumentValueError
+try:
+    load_tool("failing:refund")
+except ArgumentValueError as error:
+    print(error)
+"""
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.search(r"cannot be imported: (ZeroDivision|SystemExit)", done.stdout)
 
 
 # Arguments
@@ -491,14 +505,61 @@ def test_a_timeout_inside_a_tool_is_its_own() -> None:
     assert run(PythonTool(impatient, timeout=60)) == failed("TimeoutError")
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+def test_threads_do_everything_once_and_no_more_at_a_time_than_allowed(limit: int) -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def work(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        names.add(threading.current_thread().ident)
+        with lock:
+            running -= 1
+        if number == 7:
+            raise LookupError("seven")
+        return number
+
+    names: set[int | None] = set()
+    with ToolThreads(limit) as threads:
+        done = [threads.submit(work, number) for number in range(50)]
+    errors = [one.exception() is not None for one in done]
+    assert [number for number, failed in enumerate(errors) if failed] == [7]
+    assert [one.result() for one in done[8:]] == [*range(8, 50)]
+    assert most <= limit
+    assert len(names) <= limit
+    with pytest.raises(RuntimeError):
+        threads.submit(work, 1)
+
+
+STUCK = """
+import asyncio, threading
+from weft.agent.tools import PythonTool, ToolContext
+def stuck() -> None:
+    threading.Event().wait()
+async def main() -> None:
+    tool = PythonTool(stuck, timeout=0.1)
+    print(await tool.call(tool.decode("{}"), ToolContext("r", "c")))
+asyncio.run(main())
+"""
+
+
+def test_a_thread_that_is_left_behind_does_not_hold_up_the_exit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "cannot be stopped" in done.stdout
+
+
 @pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as executor:
+def threads() -> Iterator[ToolThreads]:
+    with ToolThreads(1) as executor:
         yield executor
 
 
 def test_a_thread_that_is_late_is_left_behind_and_ambiguous(
-    threads: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    threads: ToolThreads, caplog: pytest.LogCaptureFixture
 ) -> None:
     release = threading.Event()
 
@@ -518,7 +579,7 @@ def test_a_thread_that_is_late_is_left_behind_and_ambiguous(
 
 
 def test_a_call_that_no_thread_began_is_not_ambiguous_and_never_begins(
-    threads: ThreadPoolExecutor,
+    threads: ToolThreads,
 ) -> None:
     release = threading.Event()
     threads.submit(release.wait, 30)
@@ -534,7 +595,7 @@ def test_a_call_that_no_thread_began_is_not_ambiguous_and_never_begins(
     assert called == []
 
 
-def test_a_thread_sees_the_context_variables_of_the_caller(threads: ThreadPoolExecutor) -> None:
+def test_a_thread_sees_the_context_variables_of_the_caller(threads: ToolThreads) -> None:
     user = contextvars.ContextVar("user", default="nobody")
 
     def who() -> str:
@@ -545,7 +606,7 @@ def test_a_thread_sees_the_context_variables_of_the_caller(threads: ThreadPoolEx
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_cancellation_passes_through(is_async: bool, threads: ThreadPoolExecutor) -> None:
+def test_cancellation_passes_through(is_async: bool, threads: ToolThreads) -> None:
     release = threading.Event()
     ends = []
 

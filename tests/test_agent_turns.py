@@ -21,7 +21,7 @@ from weft.agent.events import (
 from weft.agent.gate import digest_of
 from weft.agent.state import RunState
 from weft.agent.tool_spec import ToolSpec
-from weft.agent.turns import LAST_TURN, turn_request
+from weft.agent.turns import LAST_TURN, render_turn
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS
 from weft.request import CallContent, FileContent, ImageContent, ResultContent, TextContent
@@ -42,7 +42,7 @@ def call_item(id: str, name: str = "t") -> Raw:
 
 def items(state: RunState, *outputs: Sequence[Raw]) -> list[dict[str, object]]:
     by_response = {f"resp_{number}": some for number, some in enumerate(outputs, 1)}
-    found: list[dict[str, object]] = json.loads(turn_request(state, by_response))["input"]
+    found: list[dict[str, object]] = json.loads(render_turn(state, by_response))["input"]
     return found
 
 
@@ -55,7 +55,7 @@ def shape(item: dict[str, object]) -> object:
 
 
 def test_the_first_request_has_the_agent_and_the_input() -> None:
-    body = json.loads(turn_request(started(AGENT, finished=False), {}))
+    body = json.loads(render_turn(started(AGENT, finished=False), {}))
     tool = {"type": "function", "name": "t", "description": "Does it.", "strict": False}
     assert body == {
         "model": "m",
@@ -68,7 +68,7 @@ def test_the_first_request_has_the_agent_and_the_input() -> None:
 
 
 def test_an_agent_without_tools_declares_none() -> None:
-    body = json.loads(turn_request(started(AgentDefinition("a", "m"), finished=False), {}))
+    body = json.loads(render_turn(started(AgentDefinition("a", "m"), finished=False), {}))
     assert body.keys() == {"model", "input", "stream", "include"}
 
 
@@ -112,7 +112,7 @@ def test_messages_stand_where_they_came() -> None:
 
 
 def test_the_last_turn_is_asked_to_do_without_tools() -> None:
-    body = json.loads(turn_request(started(AGENT, finished=False), {}, is_last=True))
+    body = json.loads(render_turn(started(AGENT, finished=False), {}, is_last=True))
     assert body["tool_choice"] == "none"
     assert body["input"][-1]["content"] == LAST_TURN
     assert body["tools"]
@@ -140,7 +140,7 @@ def test_the_relay_reads_what_tools_return() -> None:
     close(state, "x", contents, is_error=True)
     codec = DIALECTS["openai-responses"].request
     assert codec is not None
-    body = turn_request(state, {"resp_1": [call_item("x")]})
+    body = render_turn(state, {"resp_1": [call_item("x")]})
     parsed = codec.parse(body, fresh_context()).request
     found = [one for message in parsed.messages for one in message.content]
     assert [type(one) for one in found] == [TextContent, CallContent, ResultContent]

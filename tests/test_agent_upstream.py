@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from tests.agent_upstream import (
     Chunks,
     Script,
     agent_upstream,
+    by_agent,
     by_turn,
     call,
     calls,
@@ -26,17 +28,20 @@ from tests.agent_upstream import (
 )
 from tests.gateway_process import gateway
 from tests.stores import Kind, empty
-from weft.agent.driver import TurnQuestion
+from weft.agent.agents import Agent
+from weft.agent.conversations import input_of_run
+from weft.agent.environment import FinishTurn, TurnRequest
 from weft.agent.models import RelayModels
-from weft.agent.runtime import Agent, Runtime
+from weft.agent.runtime import AgentRuntime
+from weft.agent.segment import SegmentStart, SegmentStream, position_of, run_of
 from weft.agent.state import RunState
-from weft.agent.stretch import StretchStart, StretchStream
 from weft.agent.tools import ToolContext, tool
-from weft.agent.upstream import CONFIG, RunUpstream, StretchResponse, input_of_run
+from weft.agent.upstream import CONFIG, RunUpstream, SegmentResponse
 from weft.assembler import Response
 from weft.captures import decode_all
 from weft.context import Context
 from weft.dialect_names import DialectName
+from weft.gateway.http_response import weft_headers
 from weft.gateway.sessions import RetentionPolicy, Sessions
 from weft.parts import ResponseMetadata, ToolApprovalRequest, ToolCall, ToolResult
 from weft.relay.incoming import (
@@ -46,7 +51,7 @@ from weft.relay.incoming import (
     RequestLimits,
     StorePolicy,
 )
-from weft.relay.persistence import FinishResponse, Persistence
+from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.scrub import Scrubber
@@ -78,7 +83,7 @@ BODIES: dict[str, dict[str, Any]] = {
 class AgentWorld:
     """A relay whose only model is an agent."""
 
-    runtime: Runtime
+    runtime: AgentRuntime
     store: KillingStore
     upstream: AgentUpstream
     folder: Path
@@ -139,10 +144,11 @@ async def agent_world(
     sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
     await sessions.start(())
     models = RelayModels(Routing({"m": upstream}, {}), persistence, RequestLimits(), Scrubber([]))
-    agent = agent or Agent("helper", "m/m", "Help.", tools_in(folder, places))
+    tools = tools_in(folder, places)
+    agent = agent or Agent("helper", "m/m", "Help.", tools, tools_visible=tools_visible)
     try:
-        async with Runtime(store, [agent], models, lease=LEASE) as runtime:
-            agents = RunUpstream(runtime, persistence, tools_visible=lambda name: tools_visible)
+        async with AgentRuntime(store, [agent], models, lease=LEASE) as runtime:
+            agents = RunUpstream(runtime, persistence)
             routing = Routing({CONFIG.name: agents}, {"helper": (f"{CONFIG.name}/helper",)})
             yield AgentWorld(runtime, store, model, folder, persistence, routing)
             await agents.close()
@@ -206,6 +212,243 @@ def test_a_body_is_the_whole_run_and_hidden_tools_are_hidden(tmp_path: Path) -> 
     play("sqlite", tmp_path, by_turn(LOOK, text("Fine.")), scene, tools_visible=False)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_hidden_tools_are_hidden_in_all_dialects(dialect: DialectName, tmp_path: Path) -> None:
+    async def scene(world: AgentWorld) -> None:
+        response = await world.respond(dialect, BODIES[dialect])
+        assert (response.text, response.finish_reason) == ("Fine.", "stop")
+        assert [one for one in response.items if isinstance(one, ToolCall | ToolResult)] == []
+        assert len(effects(world.folder)) == 1
+
+    play("sqlite", tmp_path, by_turn(LOOK, text("Fine.")), scene, tools_visible=False)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_progress_disturbs_no_client(dialect: DialectName, tmp_path: Path) -> None:
+    """No dialect of an endpoint has a word for it; the events of the run have."""
+
+    @tool(retry="pure")
+    async def look(context: ToolContext, at: str) -> str:
+        for part in range(3):
+            await context.progress({"part": part})
+        return "fine"
+
+    async def scene(world: AgentWorld) -> None:
+        response = await world.respond(dialect, BODIES[dialect])
+        assert (response.text, response.finish_reason) == ("Fine.", "stop")
+        results = [one for one in response.items if isinstance(one, ToolResult)]
+        assert [one.preliminary for one in results] == [False] * len(response.tool_calls)
+
+    agent = Agent("helper", "m/m", "Help.", [look])
+    play("sqlite", tmp_path, by_turn(LOOK, text("Fine.")), scene, agent=agent)
+
+
+# What waits for a person
+
+
+def in_words(dialect: str, said: str, answer: str) -> dict[str, Any]:
+    """The next request of a client that reads and writes texts."""
+    body, roles = BODIES[dialect], ("model" if dialect == "gemini" else "assistant", "user")
+    words = zip(roles, (said, answer), strict=True)
+    if dialect == "gemini":
+        turns = [{"role": role, "parts": [{"text": text}]} for role, text in words]
+        return body | {"contents": [*body["contents"], *turns]}
+    turns = [{"role": role, "content": text} for role, text in words]
+    return body | {"messages": [*body["messages"], *turns]}
+
+
+def approvals_in(response: Response) -> list[str]:
+    """The ids of what a client is asked to approve, by an item or in words."""
+    asked = [one.approval_id for one in response.items if isinstance(one, ToolApprovalRequest)]
+    return asked or re.findall(r"`approve (run_[0-9a-f]+_[0-9-]+)`", response.text)
+
+
+def decided(dialect: str, first: Response, *ids: str, approve: bool = True) -> dict[str, Any]:
+    """The request of a client that decides about these."""
+    if dialect == "openai-responses":
+        type = "mcp_approval_response"
+        given = [{"type": type, "approval_request_id": id, "approve": approve} for id in ids]
+        return {"model": "helper", "input": given}
+    word = "approve" if approve else "Deny"
+    return in_words(dialect, first.text, "\n".join(f"{word} {id}" for id in ids))
+
+
+def results_in(response: Response) -> list[bytes]:
+    return [bytes(one.result) for one in response.items if isinstance(one, ToolResult)]
+
+
+FIRE = calls(call(0, "a", "fire", {"who": "Bob"}))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("approve", [True, False])
+def test_a_client_of_any_dialect_can_approve_a_call(
+    dialect: DialectName, approve: bool, tmp_path: Path
+) -> None:
+    async def scene(world: AgentWorld) -> None:
+        first = await world.respond(dialect, BODIES[dialect])
+        [asked] = approvals_in(first)
+        if dialect == "openai-responses":
+            assert (first.text, first.finish_reason) == ("", "tool-calls")
+        else:
+            question = 'helper asks for your approval of fire({"who":"Bob"}).'
+            assert (first.text.startswith(question), first.finish_reason) == (True, "stop")
+        assert effects(world.folder) == []
+        for _ in range(2):  # the same answer again changes nothing
+            second = await world.respond(dialect, decided(dialect, first, asked, approve=approve))
+            assert (second.text, second.finish_reason) == ("Done.", "stop")
+        assert len(effects(world.folder)) == approve
+        [row] = (await world.store.runs("me")).runs
+        state = await world.runtime.state(row.id)
+        assert state.messages == [], "the model reads no approvals"
+        with pytest.raises(RequestFailed) as failed:
+            await world.respond(dialect, decided(dialect, first, asked, approve=not approve))
+        assert failed.value.error.status == 409
+
+    play("sqlite", tmp_path, by_turn(FIRE, text("Done.")), scene)
+
+
+def family(folder: Path, **more: Any) -> Agent:
+    """An agent that calls an agent that calls an agent."""
+    tools = tools_in(folder, Places())
+    young = Agent("young", "m/m", "Young.", tools)
+    child = Agent("child", "m/m", "Child.", [*tools, young])
+    return Agent("helper", "m/m", "Help.", [*tools, child], **more)
+
+
+def ask_child(*ids: str) -> Chunks:
+    made = [call(at, id, "child", {"input": f"Fire {id}."}) for at, id in enumerate(ids)]
+    return calls(*made)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_client_of_any_dialect_can_approve_a_call_of_a_child_run(
+    dialect: DialectName, tmp_path: Path
+) -> None:
+    script = by_agent(
+        H=by_turn(ask_child("a"), text("Done.")),
+        C=by_turn(calls(call(0, "a", "young", {"input": "Fire Bob."})), FIRE, text("All gone.")),
+        Y=by_turn(FIRE, text("Bob is gone.")),
+    )
+
+    async def scene(world: AgentWorld) -> None:
+        first = await world.respond(dialect, BODIES[dialect])
+        [asked] = approvals_in(first)
+        if dialect == "openai-responses":
+            labels = [(one.kind, one.name, one.server_label) for one in first.tool_calls]
+            assert labels == [
+                ("mcp_call", "child", "helper"),
+                ("mcp_approval_request", "fire", "young"),
+            ]
+            [said] = results_in(first)
+            assert b"This agent waits until somebody approves its call of fire." in said
+        else:
+            assert 'young asks for your approval of fire({"who":"Bob"})' in first.text
+        # That of the grandchild is followed by that of the child, and both by the end.
+        second = await world.respond(dialect, decided(dialect, first, asked))
+        [other] = approvals_in(second)
+        assert (run_of(other) == run_of(asked), len(effects(world.folder))) == (False, 1)
+        for _ in range(2):
+            third = await world.respond(dialect, decided(dialect, second, other))
+            assert (third.text, third.finish_reason) == ("Done.", "stop")
+        if dialect in ("openai-responses", "anthropic-messages"):
+            assert b"All gone." in b"".join(results_in(third))
+        # The first answer again is followed by what followed it, and not by the end.
+        again = await world.respond(dialect, decided(dialect, first, asked))
+        assert (again.text, approvals_in(again)) == (second.text, [other])
+        assert results_in(again) == results_in(second)
+        assert len(effects(world.folder)) == 2
+        statuses = [row.status for row in (await world.store.runs("me")).runs]
+        assert statuses == ["finished"] * 3
+
+    play("sqlite", tmp_path, script, scene, agent=family(tmp_path))
+
+
+@KINDS
+def test_several_child_runs_can_be_answered_one_by_one_or_together(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """And the run itself beside them."""
+    made = [*ask_child("a", "b")[0]["delta"]["tool_calls"], call(2, "c", "fire", {"who": "Al"})]  # type: ignore[index]
+    script = by_agent(H=by_turn(calls(*made), text("Done.")), C=by_turn(FIRE, text("Bob is gone.")))
+
+    async def scene(world: AgentWorld) -> None:
+        dialect: DialectName = "openai-responses"
+        first = await world.respond(dialect, BODIES[dialect])
+        asked = approvals_in(first)
+        assert [position_of(id) is None for id in asked] == [True, False, False]
+        second = await world.respond(dialect, decided(dialect, first, asked[1]))
+        # One agent is done; what is left is asked again.
+        left = approvals_in(second)
+        assert [*map(run_of, left)] == [run_of(asked[0]), run_of(asked[2])]
+        assert b"Bob is gone." in b"".join(results_in(second))
+        third = await world.respond(dialect, decided(dialect, second, *left))
+        assert (third.text, third.finish_reason) == ("Done.", "stop")
+        assert [b"Al is fired" in one or b"Bob is gone" in one for one in results_in(third)] == [
+            True,
+            True,
+        ]
+        assert len(effects(world.folder)) == 3
+
+    play(kind, tmp_path, script, scene, agent=family(tmp_path))
+
+
+@pytest.mark.parametrize("dialect", ["openai-responses", "openai-chat"])
+@pytest.mark.parametrize("tools_visible", [True, False])
+def test_a_client_is_told_that_the_outcome_of_a_call_in_a_child_run_is_unknown(
+    dialect: DialectName, tools_visible: bool, tmp_path: Path
+) -> None:
+    @tool(timeout=0.01)
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    child = Agent("child", "m/m", "Child.", [hang])
+    agent = Agent("helper", "m/m", "Help.", [child], tools_visible=tools_visible)
+    script = by_agent(
+        H=by_turn(ask_child("a"), text("Done.")), C=by_turn(calls(call(0, "a", "hang", {})))
+    )
+
+    async def scene(world: AgentWorld) -> None:
+        response = await world.respond(dialect, BODIES[dialect])
+        [row] = (await world.store.runs("me", "waiting")).runs
+        said = b"".join(results_in(response)).decode() + response.text
+        if dialect == "openai-responses" and tools_visible:
+            assert "the outcome of its call of hang is unknown" in said
+        else:
+            assert "child waits: it is not known whether hang({}) has happened" in said
+            assert row.id in said
+
+    play("sqlite", tmp_path, script, scene, agent=agent)
+
+
+def test_the_answers_of_one_request_belong_to_one_conversation(tmp_path: Path) -> None:
+    script = by_agent(H=by_turn(ask_child("a"), text("Done.")), C=by_turn(FIRE, text("Gone.")))
+
+    async def scene(world: AgentWorld) -> None:
+        dialect: DialectName = "openai-responses"
+        both = [await world.respond(dialect, BODIES[dialect]) for _ in range(2)]
+        [one], [other] = map(approvals_in, both)
+        stranger = one.replace(run_of(one) or "", "run_" + "0" * 32)
+        for caller, ids, status in (
+            ("me", (one, other), 400),
+            ("me", (stranger,), 404),
+            ("you", (one,), 404),
+            ("me", (one.replace("_1-", "_9-"),), 404),
+        ):
+            with pytest.raises(RequestFailed) as failed:
+                await world.respond(dialect, decided(dialect, both[0], *ids), caller)
+            assert failed.value.error.status == status
+        assert effects(world.folder) == []
+        # A position that nobody was told shows another part of the run, and decides the same.
+        last = await world.respond(
+            dialect, decided(dialect, both[0], f"{one.partition('-')[0]}-999")
+        )
+        assert (last.text, len(effects(world.folder))) == ("Done.", 1)
+
+    play("sqlite", tmp_path, script, scene, agent=family(tmp_path))
+
+
 # What the client answers
 
 TOOL_SCHEMA = {"type": "object", "properties": {"q": {"type": "integer"}}}
@@ -265,7 +508,7 @@ def test_the_output_of_a_clients_tool_continues_the_same_run(
         assert (made.name, json.loads(made.params)) == ("mine", {"q": 1})
         assert first.finish_reason == "tool-calls"
         body = answered(dialect, made, "42")
-        for _ in range(2):  # the same answer once more gives the same stretch
+        for _ in range(2):  # the same answer once more gives the same segment
             second = await world.respond(dialect, body)
             assert (second.text, second.finish_reason) == ("Thanks.", "stop")
         [row] = (await world.store.runs("me")).runs
@@ -323,6 +566,54 @@ def test_what_the_user_says_beside_an_answer_is_heard(tmp_path: Path) -> None:
     play("sqlite", tmp_path, script, scene)
 
 
+def test_what_the_user_says_beside_an_answer_is_heard_once(tmp_path: Path) -> None:
+    """Also if the client asks again while the call is under way."""
+    opened = asyncio.Event()
+
+    @tool(approval="always")
+    async def fire(who: str) -> str:
+        await opened.wait()
+        return f"{who} is fired"
+
+    async def scene(world: AgentWorld) -> None:
+        dialect: DialectName = "openai-responses"
+        first = await world.respond(dialect, BODIES[dialect])
+        body = decided(dialect, first, *approvals_in(first))
+        body["input"].append({"role": "user", "content": "And be quick."})
+        both = [world.run(dialect, body) for _ in range(2)]
+        streams = [await run.open() for run in both]
+        opened.set()
+        for run, stream in zip(both, streams, strict=True):
+            while await stream.next():
+                pass
+            await run.close()
+        said = [one["content"] for one in world.upstream.requests[-1]["messages"]]
+        assert said.count("And be quick.") == 1
+
+    script = by_turn(calls(call(0, "a", "fire", {"who": "Bob"})), text("Done."))
+    agent = Agent("helper", "m/m", "Help.", [fire])
+    play("sqlite", tmp_path, script, scene, agent=agent)
+
+
+def test_what_the_user_says_beside_an_answer_is_heard_once_if_the_answer_was_lost(
+    tmp_path: Path,
+) -> None:
+    async def scene(world: AgentWorld) -> None:
+        dialect: DialectName = "openai-responses"
+        first = await world.respond(dialect, BODIES[dialect])
+        body = decided(dialect, first, *approvals_in(first))
+        body["input"].append({"role": "user", "content": "And be quick."})
+        world.store.lose("approval.decided")
+        with pytest.raises(RequestFailed):
+            await world.respond(dialect, body)
+        assert (await world.respond(dialect, body)).text == "Done."
+        said = [one["content"] for one in world.upstream.requests[-1]["messages"]]
+        assert said.count("And be quick.") == 1
+
+    script = by_turn(calls(call(0, "a", "fire", {"who": "Bob"})), text("Done."))
+    play("sqlite", tmp_path, script, scene)
+
+
 def test_the_next_run_knows_what_the_one_before_has_done(tmp_path: Path) -> None:
     """A client that sends everything back gets a new run, whose model reads its own calls."""
 
@@ -371,15 +662,15 @@ class LostStore(KillingStore):
 def test_a_store_that_fails_is_an_upstream_that_cannot_be_reached(tmp_path: Path) -> None:
     async def main() -> None:
         store = LostStore(empty("sqlite", tmp_path), Places())
-        runtime = Runtime(store, [Agent("helper", "m/m")], NoModels())
+        runtime = AgentRuntime(store, [Agent("helper", "m/m")], NoModels())
         upstream = RunUpstream(runtime, Persistence(store))
         with pytest.raises(Unreachable):
             await upstream.send(OutgoingRequest("/responses", b'{"model":"helper","input":"."}'))
-        start = StretchStart("run_1", RunState("run_1"))
-        stream = StretchStream(
+        start = SegmentStart("run_1", RunState("run_1"))
+        stream = SegmentStream(
             runtime, Persistence(store), start, ResponseMetadata("r"), label="helper"
         )
-        response = StretchResponse(stream, Context(), lambda: None)
+        response = SegmentResponse(stream, Context(), "run_1", lambda: None)
         with pytest.raises(Unreachable):
             await response.read()
         response.abort()
@@ -452,12 +743,12 @@ def test_an_agent_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
     ("more", "message"),
     [
         ({"tools": [{"type": "function", "name": "look", "parameters": {}}]}, "look"),
-        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom is not supported"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: custom tools are not supported"),
         ({"tool_choice": "required"}, "tool_choice: an agent chooses"),
         ({"tool_choice": {"type": "function", "name": "look"}}, "tool_choice: an agent chooses"),
         (
             {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
-            "text.format: json-schema is not supported",
+            "text.format: json-schema output is not supported",
         ),
     ],
 )
@@ -472,6 +763,94 @@ def test_what_an_agent_cannot_do_is_refused(
         assert (await world.store.runs("me")).runs == []
 
     play("sqlite", tmp_path, by_turn(text("")), scene)
+
+
+FORECAST = {"type": "object", "properties": {"sky": {"type": "string"}}}
+OUTPUT = "json-schema output is not supported; expected text"
+CHOICE = "an agent chooses its tools itself; expected auto or none"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "more", "message"),
+    [
+        (
+            "openai-chat",
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "schema": FORECAST},
+                }
+            },
+            OUTPUT,
+        ),
+        (
+            "anthropic-messages",
+            {"output_config": {"format": {"type": "json_schema", "schema": FORECAST}}},
+            OUTPUT,
+        ),
+        (
+            "gemini",
+            {
+                "generationConfig": {
+                    "responseMimeType": "application/json",
+                    "responseJsonSchema": FORECAST,
+                }
+            },
+            OUTPUT,
+        ),
+        (
+            "gemini",
+            {
+                "tools": [{"functionDeclarations": [{"name": "mine"}]}],
+                "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+            },
+            CHOICE,
+        ),
+    ],
+)
+def test_a_refusal_names_no_field_that_the_dialect_of_the_client_lacks(
+    dialect: DialectName, more: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    async def scene(world: AgentWorld) -> None:
+        with pytest.raises(RequestFailed) as failed:
+            await world.respond(dialect, {**BODIES[dialect], **more})
+        assert (failed.value.error.status, failed.value.error.message) == (400, message)
+        assert (await world.store.runs("me")).runs == []
+
+    play("sqlite", tmp_path, by_turn(text("")), scene)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("dialect", "more"),
+    [
+        *((dialect, {}) for dialect in DIALECTS),
+        # Forwarded, and encoded anew.
+        ("openai-responses", {"metadata": {"mine": "yes", "weft_run": "run_of_somebody_else"}}),
+        ("openai-responses", {"include": ["required_action"]}),
+    ],
+)
+def test_a_response_names_its_run(
+    tmp_path: Path, dialect: DialectName, more: dict[str, Any], stream: bool
+) -> None:
+    async def scene(world: AgentWorld) -> None:
+        run = world.run(dialect, BODIES[dialect] | more, stream=stream)
+        opened = await run.open()
+        sent = b""
+        while events := await opened.next():
+            sent += b"".join(event.data for event in events)
+        await run.close()
+        [row] = (await world.store.runs("me")).runs
+        assert (b"weft-run", row.id.encode()) in weft_headers("req", run)
+        if dialect != "openai-responses":
+            return
+        [entry] = [one for one in await world.store.newest("me", 9) if one.visible]
+        named = {**more.get("metadata", {}), "weft_run": row.id}
+        assert json.loads(entry.body or b"")["metadata"] == named
+        shown = f'"metadata":{json.dumps(named, separators=(",", ":"))}'.encode()
+        assert sent.count(shown) == sent.count(b'"metadata":') == (3 if stream else 0)
+
+    play("sqlite", tmp_path, by_turn(text("Fine.")), scene)
 
 
 def test_tools_that_the_client_forbids_are_not_offered(tmp_path: Path) -> None:
@@ -601,28 +980,42 @@ def test_the_run_may_be_worked_on_by_another_process(kind: Kind, tmp_path: Path)
     url = empty(kind, tmp_path)
 
     async def main(model: AgentUpstream) -> None:
-        async with agent_world(url, model, tmp_path, None, True) as worker:
+        async with agent_world(url, model, tmp_path, family(tmp_path), True) as worker:
             store = KillingStore(url, Places())
             persistence = Persistence(store)
             sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
             await sessions.start(())
             # Not entered: it starts runs, and works on none.
-            runtime = Runtime(store, worker.runtime.agents.values(), NoModels())
+            runtime = AgentRuntime(store, worker.runtime.agents.values(), NoModels())
             agents = RunUpstream(runtime, persistence)
             routing = Routing({CONFIG.name: agents}, {"helper": (f"{CONFIG.name}/helper",)})
             world = AgentWorld(runtime, store, model, tmp_path, persistence, routing)
-            response = await world.respond("openai-chat", BODIES["openai-chat"])
-            assert (response.text, response.finish_reason) == ("All is fine.", "stop")
+            dialect: DialectName = "openai-chat"
+            first = await world.respond(dialect, BODIES[dialect])
+            assert (first.text, first.finish_reason) == ("All is fine.", "stop")
+            asks = await world.respond(dialect, in_words(dialect, first.text, "Ask the child."))
+            response = await world.respond(dialect, decided(dialect, asks, *approvals_in(asks)))
+            assert (response.text, len(effects(tmp_path))) == ("Bob is gone, too.", 2)
             await agents.close()
             await runtime.close()
             await sessions.close()
 
-    with agent_upstream(by_turn(LOOK, text("All is fine."))) as model:
+    script = by_agent(
+        H=by_turn(LOOK, text("All is fine."), text("Bob is gone, too.")),
+        C=by_turn(FIRE, text("Bob is gone.")),
+    )
+
+    def two_runs(messages: list[dict[str, Any]]) -> Chunks | int:
+        """The second run of the agent begins with what the first one has said."""
+        is_second = messages[-1]["content"] == "Ask the child."
+        return ask_child("a") if is_second else script(messages)
+
+    with agent_upstream(two_runs) as model:
         asyncio.run(main(model))
 
 
 class NoModels:
-    async def respond(self, question: TurnQuestion, finish: FinishResponse) -> None:
+    async def respond(self, request: TurnRequest, finish: FinishTurn) -> None:
         raise AssertionError("this process works on no run")
 
 

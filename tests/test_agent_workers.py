@@ -14,16 +14,17 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from tests.agent_processes import effects, runtime_on
 from tests.agent_upstream import AgentUpstream, Script, agent_upstream, by_turn, call, calls, text
 from tests.agent_workers import NEVER, HeldScript, WorkerProcess, workers
+from tests.queue_tables import query_queue, until_rows
 from tests.stores import Kind, empty, postgres
+from weft.agent.agents import Agent
 from weft.agent.definition import Limits
 from weft.agent.events import decode_event
-from weft.agent.runtime import Agent, Runtime
+from weft.agent.runtime import AgentRuntime
 from weft.agent.state import IllegalEvent, fold
 from weft.agent.tools import tool
 from weft.store.records import RunEvent
@@ -56,7 +57,7 @@ class Cluster:
         return workers(count, self.url, self.upstream.url, self.folder, lease, self.sweep, runs)
 
     @asynccontextmanager
-    async def outside(self, agent: Agent | None = None) -> AsyncIterator[Runtime]:
+    async def outside(self, agent: Agent | None = None) -> AsyncIterator[AgentRuntime]:
         """A process that starts runs, and works on none."""
         async with runtime_on(
             self.url,
@@ -71,13 +72,11 @@ class Cluster:
 
     async def queue(self, query: str) -> list[tuple[object, ...]]:
         """What the tables of the queue say; QUEUE stands for their schema."""
-        connection = await asyncpg.connect(self.url)
-        try:
-            schema = await connection.fetchval("SELECT current_schema()")
-            found = await connection.fetch(query.replace("QUEUE", f"weft_queue_{schema}"))
-            return [tuple(row) for row in found]
-        finally:
-            await connection.close()
+        return await query_queue(self.url, query)
+
+    async def until(self, query: str, count: int) -> None:
+        """Returns when this query of the queue finds so many."""
+        await until_rows(self.url, "QUEUE.pgqueuer", query, [(count,)])
 
 
 @contextmanager
@@ -88,7 +87,7 @@ def cluster(
         yield Cluster(empty(kind, folder), upstream, folder, sweep)
 
 
-async def ended(runtime: Runtime, id: str) -> list[RunEvent]:
+async def ended(runtime: AgentRuntime, id: str) -> list[RunEvent]:
     """Waits for the end of a run; checks that it ended well, once, and returns its events."""
     async with asyncio.timeout(50):
         events = [event async for event in runtime.events(id)]
@@ -201,16 +200,13 @@ def test_what_comes_while_a_run_is_worked_on_is_not_lost(tmp_path: Path) -> None
 FIRE = by_turn(calls(call(0, "a", "fire", {"who": "Al"})), text("OK"))
 
 
-async def waiting(runtime: Runtime, id: str) -> str:
+async def waiting(there: Cluster, runtime: AgentRuntime, id: str) -> str:
     """Returns the approval that a run waits for, when it holds no lease any more."""
-    async with asyncio.timeout(20):
-        while True:
-            row = await runtime.row(id)
-            if row.status == "waiting" and not row.until:
-                [asked] = (await runtime.state(id)).open_calls
-                assert asked.approval is not None
-                return asked.approval.approval
-            await asyncio.sleep(0.05)
+    free = f"SELECT status FROM run WHERE id = '{id}' AND until = 0 AND status = 'waiting'"
+    await until_rows(there.url, "run", free, [("waiting",)])
+    [asked] = (await runtime.state(id)).open_calls
+    assert asked.approval is not None
+    return asked.approval.approval
 
 
 def test_a_timer_of_seven_days_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -219,12 +215,10 @@ def test_a_timer_of_seven_days_is_in_nobodys_way(tmp_path: Path) -> None:
     async def scene(there: Cluster) -> None:
         async with there.outside() as runtime:
             first = await runtime.start("helper", "Go.")
-            approval = await waiting(runtime, first)
-            async with asyncio.timeout(10):
-                while await there.queue(timers) != [(1,)]:
-                    await asyncio.sleep(0.05)
+            approval = await waiting(there, runtime, first)
+            await there.until(timers, 1)
             began = time.monotonic()
-            await waiting(runtime, await runtime.start("helper", "Go."))
+            await waiting(there, runtime, await runtime.start("helper", "Go."))
             await runtime.decide_approval(first, approval, True, by="me")
             await ended(runtime, first)
             assert time.monotonic() - began < 5
@@ -296,9 +290,7 @@ def test_a_process_works_itself_on_what_it_starts(tmp_path: Path) -> None:
             assert due
             events = await ended(runtime, id)
             assert {event.epoch for event in events} == {0, 1}
-            async with asyncio.timeout(LEASE + 10):
-                while await there.queue("SELECT count(*) FROM QUEUE.pgqueuer") != [(0,)]:
-                    await asyncio.sleep(0.05)
+            await there.until("SELECT count(*) FROM QUEUE.pgqueuer", 0)
             row = await store.run(id)
             assert row is not None
             assert row.epoch == 1, "nobody claims a run that has ended"
@@ -317,9 +309,7 @@ def test_the_hint_of_a_run_that_is_worked_on_is_kept(tmp_path: Path) -> None:
         async with there.outside() as runtime:
             await script.arrived(2)
             with there.workers(1):
-                async with asyncio.timeout(LEASE + 10):
-                    while await there.queue(came) != [(2,)]:
-                        await asyncio.sleep(0.05)
+                await there.until(came, 2)
                 first.end(signal.SIGKILL)
                 await script.arrived(2)
                 script.let_go()

@@ -361,3 +361,38 @@ def test_per_field_the_last_usage_wins(first: Usage | None, second: Usage | None
         folded(msgspec.structs.replace(METADATA, usage=first), Finish("stop", usage=second)).usage
         == both
     )
+
+
+# Before the end
+
+
+def test_what_is_known_of_a_response_on_its_way() -> None:
+    """Without joining any text."""
+    fold = Assembler()
+    assert (fold.usage, fold.length, fold.is_whole) == (None, 0, False)
+    for part in (
+        ResponseMetadata("r", usage=Usage(input_tokens=7, output_tokens=1)),
+        TextStart("t"),
+        TextDelta("t", "four"),
+        ReasoningStart("r", "raw"),
+        ReasoningDelta("r", "12345"),
+        ToolParamsStart("c", "f"),
+        ToolParamsDelta("c", "{}"),
+    ):
+        fold.feed(part)
+    assert (fold.usage, fold.length, fold.is_whole) == (Usage(7, 1), 11, False)
+    fold.feed(Finish("stop", usage=Usage(output_tokens=9)))
+    assert (fold.usage, fold.is_whole) == (Usage(7, 9), True)
+    fold.feed(ErrorPart("truncated", "x"))
+    assert not fold.is_whole
+
+
+def test_text_can_be_added_to_the_buffer_of_a_part() -> None:
+    fold = Assembler()
+    deltas = TextDelta("t", "a"), ReasoningDelta("r", "a"), ToolParamsDelta("c", "a")
+    starts = TextStart("t"), ReasoningStart("r", "raw"), ToolParamsStart("c", "f")
+    for part in (ResponseMetadata("r"), *starts, *deltas):
+        fold.feed(part)
+    for delta in deltas:
+        fold.buffer(delta).add("b")
+    assert [fold.text("t"), fold.reasoning("r"), fold.joined("c")] == ["ab", "ab", "ab"]

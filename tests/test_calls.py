@@ -4,7 +4,8 @@ The Q numbers are rows of the quirk catalogue.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -740,3 +741,62 @@ def test_what_comes_beside_the_calls_signs_the_last_one() -> None:
     calls = [part for part in ledger.finish() if isinstance(part, ToolCall)]
     assert [(call.id, call.signature) for call in calls] == [("a", None), ("b", "proof")]
     assert calls[1].extra == Raw(b'{"k":2}')
+
+
+def test_only_a_call_that_has_come_out_so_far_is_extended() -> None:
+    """Whoever copies deltas unread asks first."""
+    ledger = Ledger(Ids(b"seed"), Findings())
+    assert not ledger.extend('"x"'), "there is no call"
+    ledger.feed([CallDelta(index=0, arguments='{"a":')])
+    assert not ledger.extend('"x"'), "it has no name yet"
+    ledger.feed([CallDelta(index=0, id="c", name="look")])
+    assert not ledger.extend('{"a":1}'), "it may be all of it once more"
+    assert ledger.extend("1")
+    assert ledger.extend("}")
+    [made] = [part for part in ledger.finish() if isinstance(part, ToolCall)]
+    assert made.id == "c"
+
+
+# Many calls
+
+
+def steps(chunks: Sequence[Chunk]) -> int:
+    """How many functions are called to read these chunks, built-in ones included."""
+    count = 0
+
+    def counted(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        fed(*chunks)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+MANY: dict[str, Callable[[int], list[Chunk]]] = {
+    "at once": lambda n: [tc(i, f"c{i}", "f", '{"a":1}') for i in range(n)],
+    "behind one without a name": lambda n: [tc(i, f"c{i}", "f" if i else None) for i in range(n)],
+    "first all names": lambda n: [
+        *(tc(i, f"c{i}", "f") for i in range(n)),
+        *(tc(i, None, None, '{"a":1}') for i in range(n)),
+    ],
+    "the first one again and again": lambda n: [
+        *(tc(i, f"c{i}", "f") for i in range(n)),
+        *(tc(0, None, "f") for _ in range(n)),
+    ],
+    "names last": lambda n: [
+        *(tc(i, f"c{i}", None, '{"a":') for i in range(n)),
+        *(tc(i, f"c{i}", "f", "1}") for i in reversed(range(n))),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_each_of_many_calls_costs_as_much_as_each_of_few(name: str) -> None:
+    """An upstream may announce a hundred thousand in one response."""
+    few, many = (steps(MANY[name](count)) for count in (100, 800))
+    assert many < 9 * few

@@ -14,6 +14,7 @@ from tests.splitting import frames_of_responses
 from tests.strategies import QUICK
 from weft import Context, Ids, Unreadable, convert, decode_all, detect
 from weft.captures import (
+    MAX_CHOICES,
     CaptureFrames,
     CapturePiece,
     CaptureReader,
@@ -142,6 +143,14 @@ def test_where_a_capture_is_cut_changes_nothing(path: Path, cuts: list[int]) -> 
     assert lines(printed + parts.finish()) == lines(part for one in whole for part in one.parts)
     assert b"".join(written + events.finish()) == convert(raw, dialect, "gemini")
     assert texts == [one.response.text for one in whole]
+
+
+def test_so_many_choices_are_read_and_no_more() -> None:
+    """Each of them reads every frame: 200,000 of them in a capture of 20 MB would take days."""
+    choice = '{"index":%d,"delta":{"content":"Hi"},"finish_reason":"stop"}'
+    choices = ",".join(choice % number for number in range(2 * MAX_CHOICES))
+    raw = f'data: {{"id":"c","choices":[{choices}]}}\n\ndata: [DONE]\n\n'.encode()
+    assert len(decode_all(raw, "openai-chat")) == MAX_CHOICES
 
 
 def test_there_are_captures_of_several_responses_and_choices() -> None:

@@ -22,7 +22,9 @@ from tests.captures import (
 )
 from tests.captures.catalogue import NOT_SHOWN, READINGS, REASONS, ROWS
 from tests.strategies import examples
+from tests.weft_command import run
 from weft.assembler import Assembler
+from weft.dialects import DIALECTS
 from weft.lifecycle import violations
 from weft.parts import Part, ToolCall, ToolParamsDelta
 
@@ -121,6 +123,12 @@ def test_every_capture_has_a_row_or_a_reason() -> None:
     shown = {name for names in ROWS.values() for name in names}
     assert shown | set(REASONS) == captures
     assert set(READINGS) <= captures
+
+
+@pytest.mark.parametrize("folder", [name.replace("-", "_") for name in DIALECTS])
+def test_the_command_line_reads_the_captures_as_the_tests_do(folder: str) -> None:
+    done = run("test", HERE / folder)
+    assert (done.code, done.out) == (0, "")
 
 
 def test_no_file_stands_alone() -> None:

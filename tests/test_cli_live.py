@@ -15,12 +15,15 @@ import pytest
 
 import weft
 from tests import chat
+from tests.daily import one_in
 from tests.test_cli import BODY, HEAD, text_stream
 from tests.weft_command import ENVIRONMENT, WEFT, run
 
 PATIENCE = 60.0
 """Seconds until a process that prints nothing is given up."""
 READERS = [["parts"], ["assemble"], ["convert", "--to", "openai-responses"], ["check"]]
+SOME_READERS = pytest.mark.parametrize("command", one_in(2, READERS, lambda command: command[0]))
+"""The commands share their reader: `make test` has two of them, `make test-long` has all."""
 
 
 def _interruptible() -> None:
@@ -247,8 +250,23 @@ def many_responses() -> Iterator[bytes]:
         yield chat.chunk({}, "stop", id=f"chatcmpl-{number}") + b"data: [DONE]\n\n"
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
-@pytest.mark.parametrize("stream", [long_stream, many_responses], ids=["long", "many"])
+# Each way of growing is shown by one of them, and by all in `make test-long`.
+@pytest.mark.parametrize(
+    ("command", "stream"),
+    [
+        pytest.param(
+            command,
+            stream,
+            marks=[] if command[0] == shown_by else pytest.mark.long,
+            id=f"{name}-{command[0]}",
+        )
+        for name, stream, shown_by in (
+            ("long", long_stream, "parts"),
+            ("many", many_responses, "check"),
+        )
+        for command in READERS
+    ],
+)
 def test_memory_does_not_grow_with_what_is_read(
     command: list[str], stream: Callable[[], Iterator[bytes]]
 ) -> None:
@@ -259,7 +277,7 @@ def test_memory_does_not_grow_with_what_is_read(
 # Ends
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+@SOME_READERS
 def test_ctrl_c_ends_quietly(command: list[str]) -> None:
     with live(*command, "-") as weft:
         weft.write(EVENTS[0] * 2 + chat.stream([EVENTS[0]]) + text_stream("two") + EVENTS[0])
@@ -271,7 +289,7 @@ def test_ctrl_c_ends_quietly(command: list[str]) -> None:
     assert "Aborted" not in err
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+@SOME_READERS
 def test_a_reader_that_takes_one_line_ends_it_quietly(command: list[str]) -> None:
     shell = f"set -o pipefail; '{WEFT}' {' '.join(command)} - | head -n 1"
     raw = b"".join(text_stream(f"chatcmpl-{n}", TEXT) * 50 for n in range(200))

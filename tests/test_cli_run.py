@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import sqlite3
 import subprocess
 import termios
@@ -15,14 +16,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from tests import weft_command
 from tests.agent_processes import runtime_on
-from tests.agent_upstream import Script, agent_upstream, by_turn, call, calls, text
+from tests.agent_upstream import Script, agent_upstream, by_agent, by_turn, call, calls, text
 from tests.agent_workers import HeldScript
+from tests.faults.world import until
 from tests.stores import Kind, empty
 from tests.weft_command import ENVIRONMENT, WEFT, Done
-from weft.agent.runtime import Agent
+from weft.agent.agents import Agent
 
 PATIENCE = 60.0
 """Seconds until a process that does nothing is given up."""
@@ -61,6 +66,14 @@ base_url = {upstream}
 [agents.helper]
 model = "m/m"
 tools = ["cli_shop:pay", "cli_shop:mail"]
+[agents.boss]
+model = "m/m"
+instructions = "Boss."
+tools = ["agent:clerk"]
+[agents.clerk]
+model = "m/m"
+instructions = "Clerk."
+tools = ["cli_shop:pay"]
 """
 PAY = by_turn(calls(call(0, "a", "pay", {"amount": 3})), text("All is paid."))
 MAIL = by_turn(calls(call(0, "a", "mail", {"to": "me"})), text("It is sent."))
@@ -94,16 +107,7 @@ class Place:
         )
 
     def weft(self, *arguments: str, given: str = "") -> Done:
-        done = subprocess.run(
-            [WEFT, *arguments],
-            cwd=self.folder,
-            env=ENVIRONMENT,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return weft_command.run(*arguments, given=given.encode(), folder=self.folder)
 
     def runs(self) -> list[dict[str, object]]:
         """All runs, the newest first."""
@@ -186,11 +190,26 @@ def terminal(where: Place, *arguments: str) -> Iterator[TerminalSession]:
 
 @contextmanager
 def worker(where: Place) -> Iterator["subprocess.Popen[str]"]:
-    process = where.start("worker")
+    with watched_worker(where) as (process, _):
+        yield process
+
+
+@contextmanager
+def watched_worker(
+    where: Place, address: str | None = None
+) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A worker, and the URL where it listens for who asks for its metrics."""
+    process = where.start("worker", *(() if address is None else ("--metrics", address)))
+    url = ""
     try:
         assert process.stdout is not None
-        assert process.stdout.readline() == "working on runs of helper\n", process.communicate()
-        yield process
+        if address is not None:
+            line = process.stdout.readline()
+            assert line.startswith("metrics on http://"), line + str(process.communicate())
+            url = line.removeprefix("metrics on ").removesuffix("/metrics\n")
+        working = "working on background responses and the runs of helper, boss, clerk\n"
+        assert process.stdout.readline() == working, process.communicate()
+        yield process, url
     finally:
         process.kill()
         process.communicate()
@@ -273,6 +292,30 @@ def test_a_person_is_asked_on_the_terminal(tmp_path: Path) -> None:
         session.wait_for("All is paid.")
         assert session.end() == 0
         assert there.effects == ["pay 2", "pay 3"]
+
+
+def test_a_person_is_asked_about_the_calls_of_agents_that_the_agent_calls(tmp_path: Path) -> None:
+    script = by_agent(
+        B=by_turn(calls(call(0, "a", "clerk", {"input": "Pay."})), text("The clerk has paid.")),
+        C=PAY,
+    )
+    with place(tmp_path, script) as there:
+        done = there.weft("run", "boss", "Pay.")
+        [child, run] = there.runs()
+        assert (done.code, run["status"], child["status"]) == (3, "running", "waiting")
+        assert child["parent"] == run["id"]
+        assert f"weft runs show {child['id']}" in done.err
+        shown = json.loads(there.weft("runs", "show", str(run["id"])).out)
+        assert [one["run"] for one in shown["waiting"]["approvals"]] == [child["id"]]
+        with terminal(there, "run", "--resume", str(run["id"])) as session:
+            session.wait_for('run pay {"amount": 3}?')
+            session.wait_for("of this run? ")
+            session.type("y\n")
+            session.wait_for("The clerk has paid.")
+            assert session.end() == 0
+        assert there.effects == ["pay 3"]
+        done = there.weft("run", "boss", "Pay.", "--approve", "always")
+        assert (done.code, there.effects) == (0, ["pay 3", "pay 3"])
 
 
 def test_without_a_terminal_the_run_waits_for_somebody(tmp_path: Path) -> None:
@@ -371,7 +414,6 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
             assert words in done.err
         (tmp_path / "weft.toml").write_text('[upstreams.m]\npreset = "openai"\napi_key = "x"\n')
         assert "no agents" in there.weft("run", "helper", "Go.").err
-        assert "no agents" in there.weft("worker").err
 
 
 # weft runs
@@ -406,6 +448,30 @@ def test_runs_are_listed_shown_exported_and_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_run_is_forked_where_nothing_is_under_way(tmp_path: Path) -> None:
+    with place(tmp_path, MAIL) as there:
+        assert there.weft("run", "helper", "Go.").code == 0
+        [run] = [str(one["id"]) for one in there.runs()]
+        lines = there.weft("runs", "events", run).lines
+        kinds = [json.loads(line)["kind"] for line in lines]
+        receipt = kinds.index("call.finished") + 1
+        done = there.weft("runs", "fork", run, "--after", str(receipt))
+        assert (done.code, done.err) == (0, "")
+        fork = done.out.strip()
+        assert {str(one["id"]) for one in there.runs()} == {run, fork}
+        resumed = there.weft("run", "--resume", fork)
+        assert (resumed.code, resumed.out) == (0, "It is sent.\n")
+        assert there.effects == ["mail me"], "the call is not made again"
+        failed = there.weft("runs", "fork", run, "--after", str(receipt - 1))
+        assert failed.code == 1
+        assert f"possible are {receipt}" in failed.err
+        assert there.weft("runs", "fork", run).code == 2, "after what?"
+        assert there.weft("runs", "fork", "run_x", "--after", "1").code == 1
+        ended = there.weft("run", "--resume", run)
+        assert ended.code == 0
+        assert f"the run is finished; see weft runs show {run}" in ended.err
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_worker_carries_out_what_is_decided_elsewhere(kind: Kind, tmp_path: Path) -> None:
     with place(tmp_path, PAY, kind) as there:
@@ -437,3 +503,38 @@ def test_a_worker_hands_over_and_quits_at_the_second_signal(tmp_path: Path) -> N
         with worker(there):
             followed = there.weft("runs", "events", run, "--follow")
             assert json.loads(followed.lines[-1])["kind"] == "run.finished"
+
+
+@pytest.mark.long
+def test_a_worker_is_watched_where_it_is_told_to_listen(tmp_path: Path) -> None:
+    with place(tmp_path, PAY) as there:
+        assert there.weft("run", "helper", "Pay.").code == 3
+        [run] = [str(one["id"]) for one in there.runs()]
+        with (
+            watched_worker(there, "127.0.0.1:0") as (process, url),
+            httpx.Client(base_url=url, trust_env=False) as client,
+        ):
+            assert there.weft("runs", "approve", run).code == 0
+            ended = 'weft_runs_ended_total{agent="helper",status="finished"} 1.0'
+            until(lambda: ended in client.get("/metrics").text, "the end of the run")
+            found = client.get("/metrics")
+            families = {one.name for one in text_string_to_metric_families(found.text)}
+            assert families >= {"weft_agent_turns", "weft_requests", "weft_workers", "weft_runs"}
+            assert client.get("/health").json() == {"status": "ok"}
+            assert client.get("/ready").json()["status"] == "ready"
+            for path in ("/", "/v1/models", "/v1/usage", "/page/app.js", "/metrics/"):
+                assert client.get(path).status_code == 404
+            assert client.post("/v1/responses", json={}).status_code == 404
+            assert client.get("/metrics", headers={"host": "evil.example"}).status_code == 421
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            where = f"127.0.0.1:{taken.getsockname()[1]}"
+            done = there.weft("worker", "--metrics", where)
+        assert done.code == 1
+        assert done.err.startswith(f"Error: cannot listen on {where}: ")
+        done = there.weft("worker", "--metrics", "0.0.0.0:0")
+        assert (done.code, "0.0.0.0 is reachable from other machines" in done.err) == (1, True)
+        for wrong in ("9464", "localhost:", "localhost:x", "localhost:99999"):
+            assert there.weft("worker", "--metrics", wrong).code == 2

@@ -11,12 +11,14 @@ import pytest
 import weft
 from tests.test_cli import COMMANDS
 from tests.weft_command import ENVIRONMENT, run
-from weft.cli.commands import DIALECTS, EXTRAS
+from weft.cli.program import DIALECTS, EXTRAS
 
 SOURCE = Path(weft.__file__).parents[1]
 HELPS = [[], *([one] for one in (*COMMANDS, "serve", "verify", "config"))]
 HELPS += [["config", "check"], ["config", "presets"]]
-LIGHT = {"weft", "weft.dialect_names", "weft.cli", "weft.cli.main", "weft.cli.commands"}
+LIGHT = {"weft", "weft.dialect_names", "weft.cli", "weft.cli.main", "weft.cli.program"}
+LIGHT |= {"weft.cli.commands"}
+LIGHT |= {f"weft.cli.commands.{name}" for name in ("agents", "captures", "gateway", "store")}
 HEAVY = {*EXTRAS, "msgspec", "asyncio", "sqlite3"}
 
 IMPORTED = """\

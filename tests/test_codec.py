@@ -11,6 +11,7 @@ import pytest
 
 from tests.captures import HERE
 from tests.chat import calls, chunk, entry, stream
+from tests.daily import one_in
 from tests.responses import events
 from weft import (
     DIALECTS,
@@ -41,7 +42,7 @@ from weft.dialects import DialectName, dialect_named
 from weft.sse import MAX_EVENT
 
 HELLO = stream([chunk({"content": "Hel"}), chunk({"content": "lo"})])
-WRITTEN = [name for name, dialect in DIALECTS.items() if dialect.encoder]
+WRITTEN = [dialect.name for dialect in DIALECTS.values() if dialect.encoder]
 READ = ("anthropic_messages", "gemini", "openai_chat", "openai_responses")
 CAPTURES = sorted(path for folder in READ for path in (HERE / folder).glob("*.sse"))
 PARTS: list[Part] = [
@@ -161,19 +162,20 @@ def test_what_is_converted_tells_the_findings_of_all_its_responses_in_order() ->
     assert convert(HELLO, "openai-chat", "openai-chat").findings == ()
 
 
-@pytest.mark.parametrize("target", WRITTEN)
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_converting_a_capture_finds_what_reading_and_writing_it_find(
-    path: Path, target: DialectName
-) -> None:
+@pytest.mark.parametrize(
+    "path", one_in(2, CAPTURES, lambda path: f"{path.parent.name}/{path.stem}")
+)
+def test_converting_a_capture_finds_what_reading_and_writing_it_find(path: Path) -> None:
     raw, source = path.read_bytes(), dialect_named(path.parent.name.replace("_", "-")).name
-    found = convert(raw, source, target).findings
     read = decode_all(raw, source)
-    assert {place for one in read for place in places(one.response.findings)} <= {*places(found)}
-    if len(read) == 1:
-        events = encode(decode([raw], source), target)
-        assert b"".join(events)
-        assert {*places(events.findings)} == {*places(found)}
+    noted = {place for one in read for place in places(one.response.findings)}
+    for target in WRITTEN:
+        found = {*places(convert(raw, source, target).findings)}
+        assert noted <= found, target
+        if len(read) == 1:
+            events = encode(decode([raw], source), target)
+            assert b"".join(events), target
+            assert {*places(events.findings)} == found, target
 
 
 def test_assemble_and_encode_make_illegal_parts_legal_first() -> None:

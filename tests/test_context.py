@@ -1,6 +1,6 @@
 """A context is a value: nothing in it changes, and no two share what counts."""
 
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import dataclass
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_every_context_counts_its_own_ids() -> None:
 
 def test_a_context_cannot_be_changed() -> None:
     context = Context()
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         context.now = 1  # type: ignore[misc]
 
 

@@ -1,10 +1,10 @@
 """The coverage gate fails when it should, and says where."""
 
-from tests.coverage_gate import WANTED, Measured, Summary, gate
+from tests.coverage_gate import AGENT_LAW, DECIDING, WANTED, Measured, Summary, gate, group
 from tests.test_layers import MODULES, layer
 
 WHOLE = Measured(Summary(10, 10, 4, 4), [], [])
-EVERYTHING = {module: WHOLE for module in MODULES if layer(module) in WANTED}
+EVERYTHING = {module: WHOLE for module in MODULES if group(module) in WANTED}
 
 
 def test_full_coverage_passes_with_one_line_a_layer() -> None:
@@ -41,3 +41,11 @@ def test_a_layer_that_was_not_measured_fails() -> None:
 def test_the_command_line_is_not_asked() -> None:
     dark = Measured(Summary(10, 0, 4, 0), list(range(10)), [])
     assert gate({**EVERYTHING, "weft.cli.main": dark, "weft.codec": dark})[1]
+
+
+def test_what_decides_in_the_agent_runtime_is_asked() -> None:
+    assert [group(f"weft.agent.{name}") for name in DECIDING] == [AGENT_LAW] * len(DECIDING)
+    assert {f"weft.agent.{name}" for name in DECIDING} <= {*MODULES}
+    cut = Measured(Summary(1000, 900, 0, 0), [*range(100)], [])
+    table, passed = gate({**EVERYTHING, "weft.agent.state": cut})
+    assert (passed, f"{AGENT_LAW}: " in table) == (False, True)

@@ -119,7 +119,7 @@ def test_where_a_model_is_asked(dialect: str, stream: bool, path: str) -> None:
 def test_models_are_listed_as_its_clients_read_them(dialect: str, listed: object) -> None:
     listing, names = http_of(dialect).models, ["up/m", "fast"]
     assert listing is not None
-    written = listing.all([listing.one(name) for name in names], names)
+    written = listing.all([listing.one(name, None) for name in names], names)
     assert msgspec.json.decode(msgspec.json.encode(written)) == listed
 
 

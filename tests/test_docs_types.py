@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from tests.test_docs import PAGES, ROOT, Example, blocks
 from weft.parts import AnyPart
 
@@ -80,6 +82,7 @@ def mypy(files: list[Path]) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_the_python_of_the_documents_passes_mypy(tmp_path: Path) -> None:
     assert mypy(modules(tmp_path)) == ""
 

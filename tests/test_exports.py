@@ -33,7 +33,10 @@ PUBLIC = {
         "ResponseMetadata Source TextDelta TextEnd TextStart ToolApprovalRequest ToolCall "
         "ToolParamsDelta ToolParamsEnd ToolParamsStart ToolResult Usage"
     ),
-    "agent": "Done NotDone ToolContext tool",
+    "agent": (
+        "Agent Done Limits LogEntry NotDone PendingCall Price RunHandle RunResult RunStep "
+        "Runtime ToolContext UpstreamOptions tool"
+    ),
     "errors": (
         "ArgumentTypeError ArgumentValueError BadRequest ClientError InternalError Refused "
         "TooLarge UnknownDialect Unreadable UpstreamError WeftError"

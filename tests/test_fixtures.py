@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import weft
+from tests.daily import in_turn
 from tests.matrix.facts import Fact, facts, unexplained
 from tests.matrix.run import Conversion
 from tests.recordings import FIXTURES
@@ -60,8 +61,10 @@ def test_a_recording_is_read_and_obeys_the_law(path: Path) -> None:
         assert one.response.dialect == dialect
 
 
-@EVERY
-@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize(
+    ("path", "target"),
+    in_turn(2, [*STREAMS, *BODIES], DIALECTS, lambda path: path.name),
+)
 def test_a_recording_is_told_in_every_dialect(path: Path, target: DialectName) -> None:
     _, found = read(path)
     for one in found:

@@ -96,7 +96,7 @@ NEW: dict[str, object] = {"server": "x", "cancelling": True, "answered": "resp_x
 
 def test_what_may_change_after_the_end_is_no_difference(stored: Stored) -> None:
     entry, blocks = told(stored, RESPONSES)
-    assert {name for _, name in FREE} == {*NEW, "id", "recoveries"}
+    assert {name for _, name in FREE} == {*NEW, "id", "recoveries", "begun"}
     changed = [msgspec.structs.replace(entry, **{name: new}) for name, new in NEW.items()]
     assert [audit_log(one, blocks) for one in changed] == [[], [], [], []]
 

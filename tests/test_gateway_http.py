@@ -86,6 +86,7 @@ def test_models_are_listed_in_the_shape_of_the_client(http: httpx.Client) -> Non
         "object": "model",
         "created": 0,
         "owned_by": "chat",
+        "input_modalities": ["text"],
     }
     versioned = http.get("/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
     assert [one["id"] for one in versioned["data"]][: len(LISTED)] == LISTED
@@ -284,7 +285,7 @@ WRONG_PATHS = [
     ("POST", "/v1/chat/nothing", 404, "openai-chat"),
     ("PUT", "/v1/chat/completions", 405, "openai-chat"),
     ("DELETE", "/v1/models", 405, "openai-chat"),
-    ("GET", "/v1/responses", 405, "openai-responses"),
+    ("PUT", "/v1/responses", 405, "openai-responses"),
     ("POST", "/v1/responses/a/b/c", 404, "openai-responses"),
     ("GET", "/v1/messages", 405, "anthropic-messages"),
     ("POST", "/v1/messages/nothing", 404, "anthropic-messages"),

@@ -100,9 +100,13 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_anyone_can_run_it(source: Path, tmp_path: Path) -> None:
     assert run(source).stdout == table([source])
-    assert run().stdout == table([DEFAULT])
     empty = tmp_path / "nothing"
     empty.mkdir()
     failed = run(empty)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert "no Python files in" in failed.stderr
+
+
+@pytest.mark.long
+def test_without_a_folder_it_measures_weft() -> None:
+    assert run().stdout == table([DEFAULT])

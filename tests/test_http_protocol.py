@@ -758,6 +758,74 @@ def test_nothing_is_written_to_a_client_that_left() -> None:
         gateway.expect("over")
 
 
+# Past ASGI
+
+DIRECT = {
+    "/direct": ("content-length", b"hello"),
+    "/direct/stream": ("transfer-encoding", b"hello,more"),
+}
+"""The framing of each answer, and its body."""
+
+
+@pytest.mark.parametrize("path", DIRECT)
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_what_is_sent_past_asgi_is_a_response_like_any_other(path: str, loop: str) -> None:
+    framing, body = DIRECT[path]
+    with running(ConnectionLimits(), loop=loop) as gateway, gateway.client() as client:
+        for _ in range(3):
+            answer = client.ask(path, b"hello")
+            assert (answer.status, answer.body) == (200, body)
+            assert sorted(answer.headers) == sorted(["date", "x-kind", framing])
+            gateway.expect("past ASGI")
+        assert client.ask("/echo").status == 200  # the connection goes on
+
+
+@pytest.mark.parametrize("path", DIRECT)
+def test_a_pipeline_of_what_is_sent_past_asgi_keeps_its_order(path: str) -> None:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        client.send(b"".join(request(path, b"%d" % number) for number in range(20)))
+        end = b"" if path == "/direct" else b",more"
+        bodies = [client.answer().body for _ in range(20)]
+        assert bodies == [b"%d%b" % (number, end) for number in range(20)]
+
+
+@pytest.mark.parametrize("path", DIRECT)
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_connection_that_ends_with_its_response_says_so(path: str, version: str) -> None:
+    head = (
+        f"POST {path} HTTP/{version}\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
+    )
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        client.send(head.encode() + b"hello")
+        [answer] = client.answers()
+        assert (answer.headers["connection"], answer.body) == ("close", DIRECT[path][1])
+        gateway.expect("by ASGI")
+
+
+def test_a_client_that_asked_first_gets_its_response_past_asgi() -> None:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        client.send(request("/direct", b"", "Content-Length: 2", "Expect: 100-continue"))
+        assert client.head() == (100, {})
+        client.send(b"hi")
+        assert client.answer().body == b"hi"
+        gateway.expect("past ASGI")
+
+
+@pytest.mark.parametrize("control", [b"\r\n", b"\n", b"\r", b"\0"])
+def test_a_header_with_a_line_break_is_never_written(control: bytes) -> None:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        answer = client.ask("/direct/broken", control)
+        assert (answer.body, "x-forged" in answer.headers) == (b"refused", False)
+
+
+def test_nothing_is_sent_past_asgi_to_a_client_that_left() -> None:
+    with running(ConnectionLimits()) as gateway:
+        with gateway.client() as client:
+            client.send(request("/direct/gone"))
+            gateway.expect("waiting")
+        gateway.expect("gone")
+
+
 # Numbers
 
 

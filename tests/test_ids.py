@@ -68,3 +68,25 @@ def test_a_claimed_id_is_the_first_one_that_is_free(wanted: list[str]) -> None:
         taken.add(expected)
         assert expected in claims
     assert "c" not in claims
+
+
+@given(
+    before=st.lists(st.sampled_from(["call", "msg"]), max_size=5),
+    after=st.lists(st.sampled_from(["call", "msg", "fc"]), max_size=5),
+)
+def test_restored_ids_mint_what_the_others_do(before: list[str], after: list[str]) -> None:
+    ids = Ids(b"seed")
+    for prefix in before:
+        ids.mint(prefix)
+        ids.local(prefix)
+    restored = Ids.restored(*ids.state())
+    assert [restored.mint(one) for one in after] == [ids.mint(one) for one in after]
+    assert [restored.local(one) for one in after] == [ids.local(one) for one in after]
+
+
+def test_ids_go_on_where_those_that_they_are_restored_from_stood() -> None:
+    ids = Ids(b"seed")
+    ids.mint("resp")
+    ids.local("text")
+    restored = Ids.restored(*ids.state())
+    assert (restored.mint("resp"), restored.local("text")) == (ids.mint("resp"), "text_1")

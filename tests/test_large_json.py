@@ -1,6 +1,8 @@
 """JSON in slices: the same values, bytes and errors as msgspec's, whatever is long and where."""
 
 from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -54,6 +56,10 @@ PAIRS = [
     (rb"\"", rb"\\"),
     ("😀".encode(), "é".encode()),
 ]
+
+
+class Kind(Enum):
+    ONE = "one"
 
 
 @dataclass(frozen=True)
@@ -189,6 +195,13 @@ def test_what_is_small_or_has_no_long_string_is_msgspec_s_own_work() -> None:
     assert large_json.read(b'{"a":1}', dict[str, int]) == {"a": 1}
 
 
+def test_long_strings_are_found_beside_values_of_other_types() -> None:
+    value = [Kind.ONE, Decimal("1.5"), {"text": "x" * (SLICE + 1)}]
+    assert large_json.write(value) == msgspec.json.encode(value)
+    assert len(large_json.pieces(value)) > 1
+    assert len(large_json.pieces(value[:2])) == 1
+
+
 @QUICK
 @given(SEVERAL)
 def test_members_and_elements_are_as_they_stand(texts: list[Text]) -> None:
@@ -225,3 +238,65 @@ def test_a_backslash_that_a_slice_cuts_off_escapes_what_comes_next() -> None:
     assert large_json.read(b'["%b"]' % text, list[str]) == ["x" * 256 + '"' * LARGE]
     odd = b"x" * 255 + rb"\"" * LARGE
     assert large_json.read(b'["%b"]' % odd, list[str]) == ["x" * 255 + '"' * LARGE]
+
+
+@QUICK
+@given(TEXTS, st.integers(0, 7))
+def test_large_values_are_written_in_short_steps(text: Text, depth: int) -> None:
+    """However large a string or raw JSON is, and wherever it stands, no piece of it is: what holds
+    the interpreter is bounded by the size of a slice, not by that of the value."""
+    many = b"[%b]" % b",".join([text.json] * 8)
+    inner: object = {"text": "".join(msgspec.json.decode(many)), "raw": Raw(many)}
+    for _ in range(depth):
+        inner = [inner]
+    pieces = large_json.pieces(inner)
+    assert b"".join(pieces) == msgspec.json.encode(inner)
+    assert max(map(len, pieces)) < 6 * SLICE + 1000, "every character may be written as six"
+
+
+@QUICK
+@given(TEXTS)
+def test_a_text_is_written_as_msgspec_writes_it(text: Text) -> None:
+    value = msgspec.json.decode(text.json, type=str)
+    assert large_json.write_text(value) == msgspec.json.encode(value)
+
+
+@QUICK
+@given(TEXTS)
+def test_a_copy_has_the_same_bytes_whatever_they_are_copied_from(text: Text) -> None:
+    data = text.json
+    assert large_json.copied(data) is data
+    inner = memoryview(b"[%b]" % data)[1:-1]
+    for source in (inner, Raw(data), msgspec.json.decode(b"[%b]" % data, type=list[Raw])[0]):
+        copy = large_json.copied(source)
+        assert (type(copy), copy) == (bytes, data)
+
+
+@pytest.mark.parametrize("character", ["a", "é", "漢", "😀"])
+def test_texts_of_any_width_are_joined(character: str) -> None:
+    texts = ["", "a" * 3_000_000, character * 2_000_000, "", "z"]
+    assert large_json.joined(texts) == "".join(texts)
+    assert large_json.joined([]) == ""
+
+
+@QUICK
+@given(TEXTS, st.sampled_from([b"", *NOT_UTF_8]), st.integers(0, 3))
+def test_bytes_are_utf_8_if_they_can_be_decoded(text: Text, spoiled: bytes, place: int) -> None:
+    """In any slice, and where two of them meet."""
+    large = text.json * (LARGE // len(text.json) + 2)
+    at = (place * SLICE, len(large), len(large) // 2, LARGE)[place]
+    for data in (text.json + spoiled, large[:at] + spoiled + large[at:]):
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            assert not large_json.is_utf8(data)
+        else:
+            assert large_json.is_utf8(data)
+
+
+@pytest.mark.parametrize("character", ["é", "漢", "😀"])
+@pytest.mark.parametrize("shift", range(4))
+def test_a_character_may_stand_where_two_slices_meet(character: str, shift: int) -> None:
+    data = b"a" * shift + character.encode() * LARGE
+    assert large_json.is_utf8(data)
+    assert not large_json.is_utf8(data[:-1]), "its end is missing"

@@ -119,6 +119,7 @@ def test_a_request_is_one_line() -> None:
         "first_ms": 500.0,
         "upstream": "b",
         "attempts": 2,
+        "tried": ["a/m: late", "b/m"],
         "findings": [
             {"code": "delta-late", "at": 1, "detail": "x"},
             {"code": "delta-late", "at": 2, "detail": "y"},

@@ -17,6 +17,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
 from tests.captures import CHAT, DIALECT, Capture
+from tests.daily import in_turn
 from tests.test_openai_chat_encoder import finish_summary, summary_of
 from weft.assembler import Response
 from weft.codec import Decoder, Pipe
@@ -241,10 +242,9 @@ def test_frames_without_findings_pass_through_unchanged(capture: Capture) -> Non
     assert client.data == (sent if sent[-1] == DONE else [*sent, DONE])
 
 
-@pytest.mark.parametrize("capture", STREAMS, ids=str)
-@pytest.mark.parametrize("failing", [False, True], ids=["goes-on", "fails"])
-def test_an_encoder_can_take_over_after_any_frame(capture: Capture, failing: bool) -> None:
-    frames = read(capture.raw)
+@pytest.mark.parametrize(("capture", "ending"), in_turn(2, STREAMS, ["goes-on", "fails"]))
+def test_an_encoder_can_take_over_after_any_frame(capture: Capture, ending: str) -> None:
+    frames, failing = read(capture.raw), ending == "fails"
     for place in range(len(frames)):
         client = Client(pipe(capture))
         for number, frame in enumerate(frames):

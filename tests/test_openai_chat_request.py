@@ -23,8 +23,10 @@ from weft.context import Context
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.request import REQUEST
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_responses.request import REQUEST as RESPONSES
-from weft.dialects.requests.codec import Rendered
+from weft.dialects.requests.codec import Loss, Losses, Rendered
+from weft.dialects.requests.turns import message_turns
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -81,8 +83,6 @@ def test_a_body_of_this_dialect_goes_out_in_its_own_bytes(body: Object) -> None:
 @given(body=own_bodies())
 def test_a_body_rendered_from_its_fields_alone_means_the_same(body: Object) -> None:
     """Nulls, defaults and deprecated keys are normalised; nothing else may change."""
-    if "function_call" in body:  # of two choices that differ, the body has this one
-        body.pop("tool_choice", None)
     request = read(**body)
     again, losses = written(request)
     assert losses == []
@@ -100,6 +100,35 @@ def test_an_edited_request_changes_only_the_edited_keys(body: Object, model: str
     assert isinstance(messages, list)
     expected = as_sent({**body, "model": model, "messages": [*messages, GREETING]})
     assert written(request) == (expected, [])
+
+
+@QUICK
+@given(body=own_bodies(), developer_role=st.booleans(), is_edited=st.booleans())
+def test_messages_that_are_sent_all_at_once_are_those_that_are_sent_one_by_one(
+    body: Object, developer_role: bool, is_edited: bool
+) -> None:
+    context = Context(quirks=ChatQuirks(developer_role=developer_role))
+    request = REQUEST.parse(bytes(raw(body)), context).request
+    if is_edited:
+        request = msgspec.structs.replace(request, messages=(*request.messages, HI))
+    passthrough = ChatPassthrough(request, context)
+    found, losses = passthrough.text_messages(), Losses()
+    one_by_one = [passthrough.message(turn) for turn in message_turns(request, losses)]
+    assert found is None or (found, losses.found) == (one_by_one, [])
+
+
+def test_messages_of_text_are_sent_all_at_once() -> None:
+    def sent(*messages: Object, developer_role: bool = True) -> list[Raw] | None:
+        context = Context(quirks=ChatQuirks(developer_role=developer_role))
+        request = REQUEST.parse(bytes(raw({"model": "m", "messages": messages})), context).request
+        return ChatPassthrough(request, context).text_messages()
+
+    developer: Object = {"role": "developer", "content": [{"type": "text", "text": "be"}]}
+    image: Object = {"type": "image_url", "image_url": {"url": "u"}}
+    assert sent(developer, GREETING) == [raw(developer), raw(GREETING)]
+    assert sent(developer, GREETING, developer_role=False) is None
+    assert sent(GREETING, {"role": "user", "content": [image]}) is None
+    assert sent(GREETING, {"role": "critic", "content": "no"}) is None
 
 
 def test_key_order_and_number_format_are_kept() -> None:
@@ -302,7 +331,6 @@ UNKNOWN_CHOICE_EXTRA = raw({"tool_choice": UNKNOWN_CHOICE})
 FIELDS: list[tuple[Object, Request]] = [
     ({"max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
     ({"max_tokens": 5}, Request("m", max_output_tokens=5)),
-    ({"max_tokens": 4, "max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
     ({"temperature": 1, "top_p": 0.5}, Request("m", sampling=Sampling(1.0, 0.5))),
     (
         {"presence_penalty": 1, "frequency_penalty": 2, "seed": 3},
@@ -365,11 +393,16 @@ FIELDS: list[tuple[Object, Request]] = [
     ),
     (
         {"function_call": "auto", "tool_choice": "required"},
-        Request("m", tool_choice=ToolChoice("auto"), extra=Raw(b'{"tool_choice":"required"}')),
+        Request("m", tool_choice=ToolChoice("required"), extra=Raw(b'{"function_call":"auto"}')),
     ),
     (
         {"function_call": {"name": "f"}, "tool_choice": UNKNOWN_CHOICE},
-        Request("m", tool_choice=ToolChoice("required", "f"), extra=Raw(UNKNOWN_CHOICE_EXTRA)),
+        Request("m", extra=raw({"tool_choice": UNKNOWN_CHOICE, "function_call": {"name": "f"}})),
+    ),
+    ({"max_tokens": 5, "max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
+    (
+        {"max_tokens": 5, "max_completion_tokens": 9},
+        Request("m", max_output_tokens=9, extra=Raw(b'{"max_tokens":5}')),
     ),
     (
         {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
@@ -699,6 +732,16 @@ def test_the_token_limit_has_the_name_that_the_host_expects() -> None:
     context = Context(quirks=ChatQuirks(token_limit="max_tokens"))
     body, losses = written(other(max_output_tokens=9), context)
     assert (body["max_tokens"], "max_completion_tokens" in body, losses) == (9, False, [])
+
+
+def test_two_limits_that_differ_are_sent_as_they_came_or_one_is_a_loss() -> None:
+    """A host that knows only the deprecated key is sent the limit that counts under it."""
+    body: Object = {**CODEC.bare, "max_tokens": 5, "max_completion_tokens": 9}
+    older = Context(quirks=ChatQuirks(token_limit="max_tokens"))
+    assert written(parse(body).request, older) == (body, [])
+    assert written(read(**body)) == (body, [])
+    lost = Loss("max_tokens", "warned", "dropped: max_completion_tokens counts")
+    assert written(read(**body), older) == ({**CODEC.bare, "max_tokens": 9}, [lost])
 
 
 def tooled(*tools: Tool, choice: ToolChoice | None = None) -> Request:

@@ -33,6 +33,7 @@ ODD = {
     "ids-rotate": ["item-id-contradicted", "start-missing"],
     "response-id-rotates": ["response-id-changed"],
     "indexes-with-gaps": ["index-disordered", "index-disordered"],
+    "index-zero-for-every-annotation": ["index-disordered"],
     "index-zero-for-every-item": ["call-index-reused", "call-index-reused"],
     "item-added-twice": ["item-id-contradicted", "start-repeated", "end-repeated"],
     "item-that-says-nothing": ["end-missing"],

@@ -1,11 +1,14 @@
 """The Responses decoder: one item per output_index, wholes that only complete, nothing twice."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
 import openai.types.responses as sdk
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import weft
 from tests.responses_events import (
@@ -29,6 +32,7 @@ from tests.responses_events import (
     text_part,
     with_request,
 )
+from tests.strategies import QUICK
 from weft import (
     Context,
     Decoder,
@@ -260,19 +264,47 @@ def test_annotations_are_sources_once_and_stay_with_their_text() -> None:
     assert [json.loads(bytes(raw)) for raw in text.annotations] == [citation, file]
 
 
-@pytest.mark.parametrize("indexes", [(0, 2, None), (1, 2, None), (None, 2, None), (2, None, None)])
-def test_an_annotation_without_an_index_is_another_one(indexes: tuple[int | None, ...]) -> None:
-    cited = [{"type": "url_citation", "url": f"https://{name}.example"} for name in "abc"]
-    events = [
+CITED = [{"type": "url_citation", "url": f"https://{name}.example"} for name in "abc"]
+
+
+def annotated(indexes: Sequence[int | None]) -> list[dict[str, Any]]:
+    """All of them, under these indexes."""
+    return [
         event("output_text.annotation.added", output_index=0, content_index=0,
               annotation_index=index, annotation=one)
-        for index, one in zip(indexes, cited, strict=True)
+        for index, one in zip(indexes, CITED, strict=True)
     ]  # fmt: skip
-    whole = done(0, type="message", content=[{**text_part("x"), "annotations": cited}])
-    response = read(said(0, "x"), *events, whole)
+
+
+@QUICK
+@given(indexes=st.lists(st.none() | st.integers(0, 3), min_size=3, max_size=3))
+def test_each_annotation_is_a_source_whatever_its_index(indexes: list[int | None]) -> None:
+    response = read(said(0, "x"), *annotated(indexes))
+    sources = [item.url for item in response.items if isinstance(item, Source)]
+    assert sources == [one["url"] for one in CITED]
+
+
+@pytest.mark.parametrize("indexes", [(0, 2, None), (1, 2, None), (2, None, None), (0, 0, 0)])
+def test_the_list_of_a_finished_text_repeats_its_annotations(
+    indexes: tuple[int | None, ...],
+) -> None:
+    whole = done(0, type="message", content=[{**text_part("x"), "annotations": CITED}])
+    response = read(said(0, "x"), *annotated(indexes), whole)
     sources = [item for item in response.items if isinstance(item, Source)]
-    assert [source.url for source in sources] == [one["url"] for one in cited]
-    assert "index-disordered" in [finding.code for finding in response.findings]
+    assert [source.url for source in sources] == [one["url"] for one in CITED]
+
+
+def test_an_annotation_that_its_list_contradicts_stays_as_it_was_streamed() -> None:
+    cite = {"type": "url_citation", "url": "https://a.example"}
+    other = {"type": "url_citation", "url": "https://b.example"}
+    response = read(
+        said(0, "x"),
+        event("output_text.annotation.added", output_index=0, content_index=0,
+              annotation_index=0, annotation=cite),
+        done(0, type="message", content=[{**text_part("x"), "annotations": [other]}]),
+    )  # fmt: skip
+    assert [item.url for item in response.items if isinstance(item, Source)] == [cite["url"]]
+    assert codes(response)[-1] == "whole-contradicts"
 
 
 def test_items_without_parts_of_their_own_are_opaque() -> None:

@@ -561,8 +561,14 @@ def test_tool_choice_is_echoed(choice: ToolChoice | None, echo: object) -> None:
         {"type": "function", "name": "f"},
         {"type": "custom", "name": "g"},
         {"type": "mcp", "server_label": "s"},
+        {"type": "mcp", "server_label": "s", "name": "t"},
         {"type": "web_search_preview_2025_03_11"},
         {"type": "image_generation"},
+        {
+            "type": "allowed_tools",
+            "tools": [{"type": "mcp", "server_label": "s", "name": "t"}],
+            "mode": "auto",
+        },
         {
             "type": "allowed_tools",
             "tools": [

@@ -1289,6 +1289,7 @@ def test_a_tool_choice_of_this_dialect_is_sent_unchanged() -> None:
     ]
     for choice in (
         {"type": "mcp", "server_label": "s"},
+        {"type": "mcp", "server_label": "s", "name": "t"},
         {"type": "image_generation"},
         {
             "type": "allowed_tools",

@@ -22,6 +22,7 @@ from openai._types import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
+from tests.daily import one_in
 from tests.splitting import frames_of_responses
 from tests.strategies import SOUP, examples
 from tests.test_openai_responses_recorded import STREAMS, recorded
@@ -65,6 +66,12 @@ DIALECT = DIALECTS[NAME]
 HERE = Path(__file__).parent / "captures" / "openai_responses"
 CAPTURES = sorted(HERE.glob("*.sse"))
 LOST = ErrorPart("upstream", "the thread broke")
+PATHS = [
+    *(pytest.param(path, id=path.name) for path in CAPTURES),
+    *one_in(3, STREAMS, lambda path: path.name),
+]
+SOMEWHERE, EVERYWHERE = 12, 60
+"""At how many of its frames a long stream is taken over."""
 
 
 class Boundary(msgspec.Struct):
@@ -84,10 +91,10 @@ def context() -> Context:
     return Context(ids=Ids(b"takeover"))
 
 
-def boundaries(frames: Sequence[Frame]) -> Iterator[Boundary]:
-    """Every boundary of one response at which an encoder may have to take over."""
+def boundaries(frames: Sequence[Frame], most: int = EVERYWHERE) -> Iterator[Boundary]:
+    """The boundaries of one response at which an encoder may have to take over."""
     whole, odd = guarded(frames)
-    for count in stops(frames):
+    for count in stops(frames, most):
         findings = Findings()
         assert DIALECT.decoder is not None
         decoder = DIALECT.decoder(context(), findings)
@@ -103,11 +110,12 @@ def boundaries(frames: Sequence[Frame]) -> Iterator[Boundary]:
             yield Boundary(list(frames[:count]), told, whole[len(told) :], odd, failed)
 
 
-def stops(frames: Sequence[Frame]) -> list[int]:
-    """Behind every frame of a short stream; in a long one not behind every delta."""
-    plain = [number for number, frame in enumerate(frames) if b".delta" not in frame.data]
+def stops(frames: Sequence[Frame], most: int = EVERYWHERE) -> list[int]:
+    """Behind every frame of a short stream; in a long one behind so many of the deltas, and of the
+    other events."""
+    plain = [number for number, frame in enumerate(frames, 1) if b".delta" not in frame.data]
     return sorted(
-        {1 + number for number in plain} | set(range(1, len(frames), len(frames) // 40 + 1))
+        {*plain[:: len(plain) // most + 1], *range(1, len(frames), len(frames) // most + 1)}
     )
 
 
@@ -278,20 +286,23 @@ def responses(path: Path) -> list[list[Frame]]:
 
 
 @cache
-def boundaries_in(path: Path) -> list[list[Boundary]]:
+def boundaries_in(path: Path, most: int = SOMEWHERE) -> list[list[Boundary]]:
     """The boundaries of each response."""
-    return [list(boundaries(frames)) for frames in responses(path)]
+    return [list(boundaries(frames, most)) for frames in responses(path)]
 
 
-@pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
-def test_an_encoder_continues_wherever_nothing_is_held(path: Path) -> None:
-    for found in boundaries_in(path):
+@pytest.mark.parametrize(
+    "most", [SOMEWHERE, pytest.param(EVERYWHERE, marks=pytest.mark.long)], ids=["some", "all"]
+)
+@pytest.mark.parametrize("path", PATHS)
+def test_an_encoder_continues_wherever_nothing_is_held(path: Path, most: int) -> None:
+    for found in boundaries_in(path, most):
         for boundary in found:
             check(boundary, boundary.rest)
             check(boundary, boundary.failed)
 
 
-@pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PATHS)
 def test_the_official_client_continues_reading(path: Path) -> None:
     """At some boundaries: it is slow."""
     for boundaries in boundaries_in(path):
@@ -304,7 +315,7 @@ def test_the_official_client_continues_reading(path: Path) -> None:
 CONTENT = (TextStart, TextDelta, ReasoningStart, ReasoningDelta, ToolParamsStart, ToolParamsDelta)
 
 
-@pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PATHS)
 def test_what_is_not_held_was_emitted(path: Path) -> None:
     """Whether the stream is cut there, or fails from outside."""
     for frames in responses(path):

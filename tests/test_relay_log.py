@@ -18,6 +18,7 @@ from weft.relay.log import (
     BLOCK,
     BODY,
     LOGS_PER_TURN,
+    MAX_UNWRITTEN,
     FlushScheduler,
     Log,
     LogReader,
@@ -25,7 +26,7 @@ from weft.relay.log import (
     blocks_of,
     follow,
 )
-from weft.sse import Event, write_events
+from weft.sse import Event, write, write_events
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Extent
 from weft.store.writer import WritePolicy
@@ -41,6 +42,14 @@ ACTS = st.lists(TOLD | st.sampled_from(["count", "flush", "follow"]), max_size=1
 @given(TOLD)
 def test_a_block_holds_any_events(events: list[Event]) -> None:
     assert unpack(pack(events)) == events
+
+
+PLAIN = st.builds(Event, st.sampled_from(["", "ping"]), st.sampled_from([b"", b"x", b"x\ny"]))
+
+
+@given(st.lists(EVENTS | PLAIN, max_size=6))
+def test_events_are_hashed_as_each_is_sent(events: list[Event]) -> None:
+    assert write_events(events) == b"".join(write(one.name, one.data) for one in events)
 
 
 SIZES = st.lists(
@@ -263,6 +272,35 @@ async def test_after_an_error_nothing_is_accepted_and_each_caller_gets_the_error
         log.append([TWO])
     with pytest.raises(StoreError, match="the write queue is full"):
         await log.close([TWO])
+
+
+@sqlite_store
+async def test_while_too_much_is_unwritten_events_wait_for_the_store(stores: Stores) -> None:
+    store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0))
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
+    for number in range(MAX_UNWRITTEN // BLOCK + 1):
+        store.append("resp_none", Block(number, number, 1, bytes(BLOCK)))
+    assert log.try_append([ONE])
+    log.flush_due()
+    assert not log.try_append([TWO])
+    log.append([TWO])  # of a caller that has waited
+    assert log.events == 3
+
+
+@sqlite_store
+async def test_the_number_of_a_log_is_that_of_the_last_event_before_the_end(
+    stores: Stores,
+) -> None:
+    store = await stores.opened(SWIFT)
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
+    assert (log.number,) == (None,)
+    log.append([Event("", b"x", 1), ONE])
+    assert log.number == 1
+    log.flush()
+    assert log.number == 1
+    log.append([Event("", b"y", 2)])
+    await log.close([Event("", b"z", 3), TWO])
+    assert log.number == 2
 
 
 @sqlite_store

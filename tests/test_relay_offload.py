@@ -14,7 +14,7 @@ from tests.test_relay_run import QUICK, World, incoming_request, upstream_config
 from weft import assemble, decode, decode_all
 from weft.dialects import DialectName
 from weft.partial_json import escape
-from weft.relay.offload import FEW, HUGE, SMALL, for_body, is_small, offload
+from weft.relay.offload import FEW, HUGE, SMALL, for_body, is_small, offload, offload_inspection
 from weft.relay.response_reader import LARGE
 from weft.upstream.connection import MAX_CHUNK
 
@@ -102,6 +102,20 @@ def test_large_work_does_not_wait_for_huge_work() -> None:
         assert not huge.done()
         go_on.set()
         assert await huge
+
+    asyncio.run(main())
+
+
+def test_no_request_waits_for_an_inspection() -> None:
+    go_on = threading.Event()
+
+    async def main() -> None:
+        inspection = asyncio.ensure_future(offload_inspection(go_on.wait, 10))
+        for size in (SMALL + 1, HUGE + 1):
+            assert await for_body(b"x" * size, threading.get_ident) != threading.get_ident()
+        assert not inspection.done()
+        go_on.set()
+        assert await inspection
 
     asyncio.run(main())
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from tests.played import BODY, Play, Played, PlayedAnswer
@@ -14,7 +15,7 @@ from weft.dialects import DialectName
 from weft.dialects.error_classes import class_of
 from weft.parts import ErrorPart
 from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, RequestLimits
-from weft.relay.request_record import RequestRecord
+from weft.relay.request_record import Observer, RequestRecord
 from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.relay.stream import Stream
@@ -76,13 +77,14 @@ class World:
     upstreams: Sequence[Played]
     limits: RequestLimits = QUICK
     records: list[RequestRecord] = field(default_factory=list)
+    observers: Sequence[Observer] = ()
 
     def run(self, request: IncomingRequest, model: str | None = None) -> Run:
         names = {one.config.name: one for one in self.upstreams}
         routing = self.__dict__.setdefault("routing", Routing(names, {}))
         targets = [routing.targets(f"{name}/m")[0] for name in names]
         scrub = Scrubber([Secret("sk-planted")])
-        return Run(request, targets, self.limits, scrub, (self.records.append,))
+        return Run(request, targets, self.limits, scrub, (*self.observers, self.records.append))
 
     async def stream(self, request: IncomingRequest) -> bytes:
         run = self.run(request)
@@ -285,7 +287,7 @@ def test_a_request_over_a_limit_is_refused_before_it_is_sent(field: str, value: 
 
 def test_a_lossy_request_is_refused_if_asked_to() -> None:
     upstream = Played(upstream_config(dialect="anthropic-messages"), GOOD)
-    request = replace(incoming_request(seed=7), reject_lossy=True)
+    request = msgspec.structs.replace(incoming_request(seed=7), reject_lossy=True)
     error = failure(World([upstream]), request)
     assert class_of(error) == "unsupported"
     assert error.message.startswith("seed: ")
@@ -832,3 +834,15 @@ def test_a_client_that_disconnects_while_it_flows_ends_the_upstream_request() ->
 
     (record,) = within(work).records
     assert (record.status, record.error and record.error.kind) == (499, "cancelled")
+
+
+def test_an_observer_that_fails_hurts_neither_the_request_nor_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(record: RequestRecord) -> None:
+        raise RuntimeError("cannot count")
+
+    world = World([Played(upstream_config(), GOOD)], observers=[fails])
+    assert b"hello" in within(lambda: world.stream(incoming_request()))
+    assert len(world.records) == 1
+    assert [one.getMessage() for one in caplog.records] == ["request req_1: an observer failed"]

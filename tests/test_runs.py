@@ -21,11 +21,18 @@ import pytest
 from tests.gateway_process import Gateway, gateway
 from tests.stores import empty
 from tests.test_docs import blocks
+from weft.agent.runtime import MAX_MESSAGES
+from weft.gateway.runs import RunEventWriter, RunPosition
+from weft.sse import Event
 
 Object = dict[str, Any]
 
 PATIENCE = 30.0
-KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
+KEYS = {
+    "alice": "key-of-alice-0123456789",
+    "bob": "key-of-bob-0123456789",
+    "clerk": "key-of-clerk-0123456789",
+}
 SETTINGS = """
 [server]
 keepalive = 0.1
@@ -33,6 +40,9 @@ drain = 5
 [server.keys]
 alice = "key-of-alice-0123456789"
 bob = "key-of-bob-0123456789"
+[server.keys.clerk]
+secret = "key-of-clerk-0123456789"
+models = ["plain", "demo/*"]
 [store]
 url = "{store}"
 lease = 1
@@ -44,9 +54,19 @@ model = "demo/agent"
 instructions = "Help."
 tools = ["run_tools:look", "run_tools:refund", "run_tools:hang", "run_tools:gate"]
 limits = {{ turns = 10 }}
+[agents.boss]
+model = "demo/agent"
+tools = ["agent:clerk"]
+[agents.clerk]
+model = "demo/agent"
+description = "The clerk can refund orders."
+tools = ["run_tools:refund", "run_tools:slow"]
+tools_visible = false
 [agents.plain]
 model = "demo/agent"
 approval = {{}}
+[agents.stalled]
+model = "demo/stall"
 [agents.lost]
 model = "demo/error-500"
 limits = {{ attempts = 1 }}
@@ -177,6 +197,133 @@ def refunds(folder: Path, id: str) -> int:
     return sum(line.startswith(f"{id}/") for line in text.splitlines())
 
 
+# As a model
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "more"),
+    [
+        ("/v1/responses", "input", {}),
+        ("/v1/chat/completions", "messages", {}),
+        ("/v1/messages", "messages", {"max_tokens": 99}),
+    ],
+)
+def test_the_same_key_is_the_same_run_also_as_a_model(
+    api: Api, path: str, field: str, more: Object
+) -> None:
+    def runs() -> int:
+        return len(good(api.http.get("/v1/runs", params={"agent": "plain", "limit": 100}))["data"])
+
+    def body(text: str, **others: object) -> Object:
+        given = [{"role": "user", "content": text}]
+        return {"model": "plain", field: given, **more, **others}
+
+    key, before = f"key-for{path}", runs()
+    good(api.post(path, body("Hello."), Idempotency_Key=key))
+    good(api.post(path, body("Hello."), Idempotency_Key=key))
+    assert api.post(path, body("Hello.", stream=True), Idempotency_Key=key).status_code == 200
+    assert runs() == before + 1
+    response = api.post(path, body("Bye."), Idempotency_Key=key)
+    assert response.status_code == 409, response.text
+    assert "the idempotency key belongs to another request" in response.text
+    assert api.post(path, body("Hello."), Idempotency_Key="a b").status_code == 400
+    assert runs() == before + 1
+    good(api.post(path, body("Hello.")))
+    assert runs() == before + 2
+
+
+# Conversations
+
+
+def conversation(api: Api, *texts: str) -> str:
+    items = [{"type": "message", "role": "user", "content": text} for text in texts]
+    return str(good(api.post("/v1/conversations", {"items": items}))["id"])
+
+
+def items_of(api: Api, id: str) -> list[Object]:
+    params: Any = {"limit": 100, "order": "asc"}
+    found: list[Object] = good(api.http.get(f"/v1/conversations/{id}/items", params=params))["data"]
+    return found
+
+
+def test_a_run_continues_its_conversation_and_is_added_to_it_once(api: Api) -> None:
+    id = conversation(api, "My order is A-17.")
+    body = {"agent": "helper", "input": "look A-17", "conversation": id}
+    run = good(api.post("/v1/runs", body, Idempotency_Key="in-a-conversation"))
+    assert run["conversation"] == id
+    ended = api.until(run["id"], "finished")
+    again = good(api.post("/v1/runs", body, Idempotency_Key="in-a-conversation"))
+    assert again["id"] == run["id"]
+    created = api.events(run["id"])[0]
+    assert [one["content"] for one in created["input"]] == ["My order is A-17.", "look A-17"]
+    items = items_of(api, id)
+    assert [(one["type"], one.get("role")) for one in items] == [
+        ("message", "user"),
+        ("message", "user"),
+        ("function_call", None),
+        ("function_call_output", None),
+        ("message", "assistant"),
+    ]
+    assert items[-1]["content"][0]["text"] == ended["output"]
+    # The next run, and a response of any model, begin with all of it.
+    second = api.start("look A-18", conversation={"id": id})
+    api.until(second["id"], "finished")
+    assert len(api.events(second["id"])[0]["input"]) == 6
+    assert len(items_of(api, id)) == 9
+    response = {"model": "demo/agent", "input": "Bye.", "conversation": id}
+    assert good(api.post("/v1/responses", response))["status"] == "completed"
+    assert len(items_of(api, id)) == 11
+
+
+def test_a_fork_is_not_added_to_the_conversation(api: Api) -> None:
+    id = conversation(api)
+    run = api.until(api.start("look A-17", conversation=id)["id"], "finished")
+    before = items_of(api, id)
+    fork = good(api.act(run["id"], "fork", after=1))
+    assert api.until(fork["id"], "finished")["conversation"] is None
+    assert items_of(api, id) == before
+
+
+def test_what_a_cancelled_run_has_done_is_in_its_conversation(api: Api) -> None:
+    id = conversation(api)
+    run = api.until(api.start("refund A-17", conversation=id)["id"], "waiting")
+    assert items_of(api, id) == []
+    good(api.act(run["id"], "cancel"))
+    good(api.act(run["id"], "cancel"))
+    assert [one["type"] for one in items_of(api, id)] == ["message", "function_call"]
+    again = api.start("look A-17", conversation=id)
+    api.until(again["id"], "finished")
+    given = api.events(again["id"])[0]["input"]
+    assert [one["type"] for one in given][1:3] == ["function_call", "function_call_output"]
+
+
+def test_a_run_that_fails_in_its_first_turn_adds_nothing(api: Api) -> None:
+    id = conversation(api, "Hello.")
+    api.until(api.start("Go.", "lost", conversation=id)["id"], "failed")
+    assert len(items_of(api, id)) == 1
+
+
+def test_a_conversation_that_is_deleted_meanwhile_ends_no_run(api: Api) -> None:
+    id = conversation(api, "Hello.")
+    run = api.until(api.start("refund A-17", conversation=id)["id"], "waiting")
+    good(api.http.delete(f"/v1/conversations/{id}"))
+    good(api.approve(run))
+    api.until(run["id"], "finished")
+
+
+def test_the_conversation_of_another_key_does_not_exist(api: Api, served: Gateway) -> None:
+    id = conversation(api, "Secret.")
+    bob = Api(served.url, "bob")
+    with bob.http:
+        body = {"agent": "helper", "input": "look A-17", "conversation": id}
+        before = len(good(bob.http.get("/v1/runs"))["data"])
+        response = bob.post("/v1/runs", body)
+        assert refused(response) == (404, f"Conversation with id '{id}' not found.")
+        assert response.json()["error"]["param"] == "conversation"
+        assert len(good(bob.http.get("/v1/runs"))["data"]) == before
+    assert refused(api.post("/v1/runs", {**body, "conversation": 7}))[0] == 400
+
+
 # One run
 
 
@@ -198,11 +345,15 @@ def test_a_run_uses_its_tools_and_answers(api: Api) -> None:
         "status": "finished",
         "error": None,
         "waiting": None,
+        "cost": None,
         "turns": 2,
         "events": 8,
         "metadata": {"order": "A-17"},
         "parent": None,
+        "parent_call": None,
         "forked_from": None,
+        "unavailable": None,
+        "conversation": None,
     }
     assert api.kinds(run["id"]) == [
         "run.created",
@@ -234,7 +385,14 @@ def test_a_run_that_fails_says_why(api: Api) -> None:
 
 def test_agents_are_listed_with_the_schemas_of_their_tools(api: Api) -> None:
     found = good(api.http.get("/v1/agents"))
-    assert [one["id"] for one in found["data"]] == ["helper", "plain", "lost"]
+    assert [one["id"] for one in found["data"]] == [
+        "helper",
+        "boss",
+        "clerk",
+        "plain",
+        "stalled",
+        "lost",
+    ]
     helper = found["data"][0]
     assert (helper["model"], helper["instructions"]) == ("demo/agent", "Help.")
     assert helper["limits"]["turns"] == 10
@@ -247,13 +405,23 @@ def test_agents_are_listed_with_the_schemas_of_their_tools(api: Api) -> None:
     assert helper["tools"][0]["parameters"]["required"] == ["order"]
 
 
+def test_a_key_sees_the_agents_that_it_may_use(api: Api, served: Gateway) -> None:
+    clerk = Api(served.url, "clerk")
+    with clerk.http:
+        found = good(clerk.http.get("/v1/agents"))
+        assert [one["id"] for one in found["data"]] == ["plain"]
+        refusal = clerk.post("/v1/runs", {"agent": "helper", "input": "look A-17"})
+        assert refused(refusal)[0] == 403
+        assert clerk.start("hi", agent="plain")["agent"] == "plain"
+
+
 # Approvals
 
 
 def test_an_approved_call_runs_once_however_often_it_is_approved(api: Api, folder: Path) -> None:
     run = api.until(api.start("refund A-17")["id"], "waiting")
     [asked] = run["waiting"]["approvals"]
-    assert asked.keys() == {"approval_id", "call_id", "tool", "arguments", "expires_at"}
+    assert asked.keys() == {"run", "approval_id", "call_id", "tool", "arguments", "expires_at"}
     assert (asked["tool"], json.loads(asked["arguments"])) == ("refund", {"order": "A-17"})
     assert asked["expires_at"] > time.time()
     assert (run["waiting"]["outputs"], run["waiting"]["parked"]) == ([], [])
@@ -271,6 +439,21 @@ def test_an_approved_call_runs_once_however_often_it_is_approved(api: Api, folde
     assert (decided["by"], decided["reason"]) == ("alice", "fine")
 
 
+def test_what_was_approved_once_is_not_silently_approved_for_good(api: Api) -> None:
+    run = api.until(api.start("refund A-17")["id"], "waiting")
+    good(api.approve(run, scope="tool"))
+    api.until(run["id"], "finished")
+    for same in ("tool", "call"):
+        good(api.approve(run, scope=same))
+    status, message = refused(api.approve(run, scope="run"))
+    assert (status, message) == (
+        409,
+        "the run is finished: the call was approved already, by alice, with scope tool",
+    )
+    [decided] = [one for one in api.events(run["id"]) if one["kind"] == "approval.decided"]
+    assert decided["scope"] == "tool"
+
+
 def test_a_denied_call_does_not_run_and_the_model_learns_it(api: Api, folder: Path) -> None:
     run = api.until(api.start("refund A-17")["id"], "waiting")
     good(api.approve(run, False, reason="too late"))
@@ -286,6 +469,23 @@ def test_an_approval_that_does_not_exist_is_not_found(api: Api) -> None:
     assert refused(api.act(run["id"], "approvals", **body))[0] == 404
     assert api.get(run["id"]) == run
     good(api.act(run["id"], "cancel"))
+
+
+def test_an_approval_is_for_its_own_call_and_arguments_alone(api: Api, folder: Path) -> None:
+    one, two = (
+        api.until(api.start(f"refund {order}")["id"], "waiting") for order in ("A-17", "B-2")
+    )
+    [asked] = one["waiting"]["approvals"]
+    approval = {"approval_id": asked["approval_id"], "approve": True}
+    assert refused(api.act(two["id"], "approvals", **approval))[0] == 404
+    other = {"arguments": '{"order": "B-2"}', "call_id": two["waiting"]["approvals"][0]["call_id"]}
+    assert refused(api.act(one["id"], "approvals", **approval, **other))[0] == 400
+    assert (refunds(folder, one["id"]), refunds(folder, two["id"])) == (0, 0)
+    good(api.act(one["id"], "approvals", **approval))
+    assert "A-17 was paid back" in api.until(one["id"], "finished")["output"]
+    assert (refunds(folder, one["id"]), refunds(folder, two["id"])) == (1, 0)
+    assert api.get(two["id"])["status"] == "waiting"
+    good(api.act(two["id"], "cancel"))
 
 
 # Whose runs they are
@@ -374,12 +574,14 @@ def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
             400,
             "limits.turns: 11 is above the agent's 10",
         ),
-        ({"agent": "plain", "input": "hi", "limits": {"cost": 1}}, 400, "limits.cost"),
-        ({"agent": "plain", "input": "hi", "limits": {"turns": 1.5}}, 400, "limits"),
+        ({"agent": "plain", "input": "hi", "limits": {"cost": 0}}, 400, "limits.cost"),
+        ({"agent": "plain", "input": "hi", "limits": {"turns": 1.5}}, 400, "limits.turns: "),
         ({"agent": "plain", "input": "hi", "metadata": {"a": 1}}, 400, "metadata"),
         ({"agent": "plain", "input": "hi", "metadata": {"a": "x" * 513}}, 400, "metadata.a"),
         (WITH_TOOLS | {"tools": [{"type": "custom", "name": "x"}]}, 400, "tools[0].type"),
         (WITH_TOOLS | {"tools": [DOOR | {"name": "a b"}]}, 400, "tools[0].name"),
+        (WITH_TOOLS | {"tools": [DOOR | {"parameters": "none"}]}, 400, "tools[0].parameters"),
+        (WITH_TOOLS | {"tools": [DOOR | {"parameters": []}]}, 400, "tools[0].parameters"),
         (WITH_TOOLS | {"tools": [DOOR, DOOR]}, 400, "tools: there is a tool 'door' already"),
         (
             {"agent": "plain", "input": [{"type": "item_reference", "id": "x"}]},
@@ -400,18 +602,27 @@ def test_what_cannot_be_a_run_is_refused_and_nothing_is_started(
     assert good(api.http.get("/v1/runs"))["first_id"] == before
 
 
+def test_a_body_that_is_no_json_is_refused(api: Api) -> None:
+    headers = {"content-type": "application/json"}
+    response = api.http.post("/v1/runs", content=b"{bad", headers=headers)
+    status, message = refused(response)
+    assert (status, message.startswith("JSON is malformed")) == (400, True), message
+
+
 @pytest.mark.parametrize(
     ("what", "body", "said"),
     [
         ("approvals", {}, "missing required field `approval_id`"),
         ("approvals", {"approval_id": "a", "approve": "yes"}, "approve"),
         ("approvals", {"approval_id": "a", "approve": True, "scope": "all"}, "scope"),
+        ("outputs", {"outputs": []}, "outputs: empty"),
         ("outputs", {"outputs": [{}]}, "missing required field `call_id`"),
         ("outputs", {"outputs": [{"call_id": "a", "output": CAT}]}, "outputs[0].output"),
         ("resolve", {"call_id": "a", "action": "pray"}, "action"),
         ("resolve", {"call_id": "a", "action": "retry", "result": "x"}, "result: only with"),
         ("messages", {}, "content"),
         ("messages", {"content": []}, "content"),
+        ("messages", {"content": " "}, "content: empty"),
         ("messages", {"content": CAT}, "content"),
         ("cancel", {"why": "so"}, "unknown field `why`"),
         ("fork", {"after": "1"}, "after"),
@@ -442,6 +653,7 @@ def waiting(api: Api) -> Object:
         ("/{id}/events?kinds=run.started", 400, "kinds: 'run.started'; expected some of"),
         ("/{id}/events?limit=101", 400, "limit"),
         ("/{id}/events?stream=yes", 400, "stream"),
+        ("/{id}/events?parts=true", 400, "parts: only together with stream=true"),
     ],
 )
 def test_a_query_that_is_wrong_is_refused(
@@ -455,7 +667,6 @@ def test_what_nobody_waits_for_is_a_conflict_that_says_the_state(api: Api, waiti
     call = waiting["waiting"]["approvals"][0]["call_id"]
     for what, body in (
         ("outputs", {"outputs": [{"call_id": call, "output": "x"}]}),
-        ("outputs", {"outputs": []}),
         ("resolve", {"call_id": call, "action": "retry"}),
         ("resolve", {"call_id": "none", "action": "done", "result": "x"}),
     ):
@@ -492,7 +703,8 @@ def test_runs_are_listed_newest_first_in_pages_and_by_status(api: Api, waiting: 
 def test_a_tool_of_the_client_waits_for_its_output(api: Api) -> None:
     run = api.until(api.start("door", "plain", tools=[DOOR])["id"], "waiting")
     [asked] = run["waiting"]["outputs"]
-    assert asked == {"call_id": asked["call_id"], "tool": "door", "arguments": "{}"}
+    call = {"run": run["id"], "call_id": asked["call_id"]}
+    assert asked == {**call, "tool": "door", "arguments": "{}"}
     content = [{"type": "input_text", "text": "it is open"}]
     outputs = [{"call_id": asked["call_id"], "output": content}]
     good(api.act(run["id"], "outputs", outputs=outputs))
@@ -502,6 +714,68 @@ def test_a_tool_of_the_client_waits_for_its_output(api: Api) -> None:
     status, message = refused(api.act(run["id"], "outputs", outputs=other))
     assert (status, message.partition(":")[0]) == (409, "the run is finished")
     assert api.kinds(run["id"]).count("outputs.submitted") == 1
+
+
+# Agents that call agents
+
+
+def is_waiting_below(run: Object) -> bool:
+    """Whether an agent that this run has called waits for somebody."""
+    called = run["waiting"]["children"] if run["waiting"] else []
+    return [one["child_status"] for one in called] == ["waiting"]
+
+
+def test_what_an_agent_below_waits_for_is_shown_above(api: Api, folder: Path) -> None:
+    id = api.start("Let the clerk refund A-23", "boss")["id"]
+    run = wait_for(lambda: api.get(id), is_waiting_below)
+    [asked], [called] = run["waiting"]["approvals"], run["waiting"]["children"]
+    child = called["child"]
+    assert (asked["run"], asked["tool"], called["tool"]) == (child, "refund", "clerk")
+    assert (run["status"], called["child_status"]) == ("running", "waiting")
+    below = api.get(child)
+    assert (below["parent"], below["parent_call"]) == (id, called["call_id"])
+    page = good(api.http.get("/v1/runs", params={"parent": id}))
+    assert [(one["id"], one["parent"], one["status"]) for one in page["data"]] == [
+        (child, id, "waiting")
+    ]
+    assert good(api.http.get("/v1/runs", params={"parent": child}))["data"] == []
+    good(api.approve(below))
+    assert "paid back" in api.until(id, "finished")["output"]
+    assert refunds(folder, child) == 1
+    [intended] = [one for one in api.events(id) if one["kind"] == "call.intended"]
+    assert (intended["child"], intended["executor"]) == (child, "agent")
+    assert intended["drawn"]["turns"] <= 23
+
+
+def test_a_run_that_is_cancelled_cancels_the_agent_below(api: Api) -> None:
+    id = api.start("Let the clerk refund A-24", "boss")["id"]
+    run = wait_for(lambda: api.get(id), is_waiting_below)
+    child = run["waiting"]["children"][0]["child"]
+    good(api.act(id, "cancel", reason="enough"))
+    assert api.get(child)["error"] == {
+        "code": "cancelled",
+        "message": "the run that called it has ended",
+    }
+    status, message = refused(api.act(child, "approvals", approval_id="x", approve=True))
+    assert status == 404 or message.startswith("the run is cancelled")
+
+
+def test_progress_is_in_the_stream_and_not_in_the_log(api: Api, folder: Path) -> None:
+    id, lines = api.start("slow A-25", "clerk")["id"], []
+    with api.http.stream("GET", f"/v1/runs/{id}/events", params={"stream": "true"}) as response:
+        for line in response.iter_lines():
+            lines.append(line)
+            if line == "event: call.intended":
+                (folder / "pipe").write_text("at last")
+    frames = [frame for frame in "\n".join(lines).split("\n\n") if "event: call." in frame]
+    intended, *progress, finished = frames
+    assert ("event: call.intended" in intended, "event: call.finished" in finished) == (True, True)
+    told = [json.loads(frame.partition("data: ")[2]) for frame in progress]
+    assert [(one["run"], one["kind"], one["text"]) for one in told] == [
+        (id, "call.progress", f"{part} of 3") for part in (1, 2, 3)
+    ]
+    assert not any("id: " in frame for frame in progress), "a client cannot resume after it"
+    assert "call.progress" not in api.kinds(id)
 
 
 def test_an_output_may_be_an_error(api: Api) -> None:
@@ -524,6 +798,7 @@ def parked(api: Api) -> tuple[Object, Object]:
 def test_a_parked_call_says_what_was_intended_and_a_person_settles_it(api: Api) -> None:
     run, call = parked(api)
     assert call == {
+        "run": run["id"],
         "call_id": call["call_id"],
         "tool": "hang",
         "arguments": "{}",
@@ -581,6 +856,15 @@ def test_a_message_reaches_the_model_with_its_next_turn(api: Api, folder: Path) 
     assert "A-18 is fine" in ended["output"]
     status, message = refused(api.act(run["id"], "messages", content="hello?"))
     assert (status, message.partition(":")[0]) == (409, "the run is finished")
+
+
+def test_a_run_that_waits_does_not_take_messages_without_end(api: Api) -> None:
+    run = api.until(api.start("refund A-17")["id"], "waiting")
+    for number in range(MAX_MESSAGES):
+        good(api.act(run["id"], "messages", content=f"Hurry up, {number}."))
+    status, message = refused(api.act(run["id"], "messages", content="Now!"))
+    assert (status, f"{MAX_MESSAGES} messages" in message) == (409, True)
+    good(api.act(run["id"], "cancel"))
 
 
 def test_a_run_is_cancelled_while_it_works_and_while_it_waits(api: Api, folder: Path) -> None:
@@ -693,6 +977,77 @@ def test_a_stream_resumes_after_any_event(api: Api) -> None:
     ]
     bad = api.http.get(path, headers={"Last-Event-ID": "resp_1/7"})
     assert refused(bad)[0] == 400
+
+
+def test_one_cursor_resumes_events_and_what_the_model_says(api: Api) -> None:
+    run = api.until(api.start("look A-17")["id"], "finished")
+    path = f"/v1/runs/{run['id']}/events?stream=true&parts=true"
+    whole = stream_of(api, path)
+    assert [one for one in whole if one["event"] != "turn.part"] == stream_of(
+        api, path.removesuffix("&parts=true")
+    )
+    words = [one["data"]["part"] for one in whole if one["event"] == "turn.part"]
+    said = "".join(one["delta"] for one in words if one["type"] == "text-delta")
+    assert said.endswith(run["output"])
+    assert [one["type"] for one in words].count("finish") == run["turns"]
+    ids = [one["id"] for one in whole]
+    assert (len({*ids}), "2.1" in ids) == (len(ids), True)
+    for number, seen in enumerate(ids, 1):
+        assert stream_of(api, path, Last_Event_ID=seen) == whole[number:]
+    wrong = api.http.get(f"{path}&kinds=turn.started")
+    assert refused(wrong) == (400, "parts: only together with all kinds of events")
+    assert refused(api.http.get(path, headers={"Last-Event-ID": "2.x"}))[0] == 400
+
+
+def test_the_parts_of_a_turn_come_while_it_lasts_and_resume_in_its_middle(api: Api) -> None:
+    """The model says something, and then nothing for ever."""
+    id = api.start("hi", agent="stalled")["id"]
+    path = f"/v1/runs/{id}/events?stream=true&parts=true"
+
+    def read(after: str, is_enough: Callable[[list[Object]], bool]) -> list[Object]:
+        found: list[Object] = []
+        with api.http.stream("GET", path, headers={"Last-Event-ID": after}) as stream:
+            for event in sse(stream.iter_lines()):
+                found += [event] if event else []
+                if is_enough(found):
+                    break
+        return found
+
+    def has_text(events: list[Object]) -> bool:
+        parts = [one["data"]["part"] for one in events if one["event"] == "turn.part"]
+        return [part["type"] for part in parts].count("text-delta") >= 3
+
+    seen = read("0", has_text)
+    assert [one["event"] for one in seen[:2]] == ["run.created", "turn.started"]
+    ids = [one["id"] for one in seen]
+    assert ids == ["1", "2", *[f"2.{number}" for number in range(1, len(seen) - 1)]]
+    for number in (2, 3, len(seen) - 1):
+        assert read(ids[number - 1], lambda found: found[-1:] == seen[-1:]) == seen[number:]
+    assert api.get(id)["status"] == "running"
+    good(api.act(id, "cancel"))
+    rest = read(ids[-1], lambda found: False)
+    *parts, last = rest
+    assert {one["event"] for one in parts} <= {"turn.part"}
+    assert (last["event"], api.kinds(id)[-1]) == ("run.cancelled", "run.cancelled")
+
+
+def test_what_is_said_during_a_turn_does_not_disturb_its_parts() -> None:
+    """Not even if the client has seen only some of them."""
+    events = [
+        Event("turn.started", b"{}", 2),
+        *[Event("turn.part", b"{}")] * 2,
+        Event("message.added", b"{}", 3),
+        Event("call.progress", b"{}"),
+        Event("turn.part", b"{}"),
+        Event("turn.finished", b"{}", 4),
+        Event("turn.started", b"{}", 5),
+        Event("turn.part", b"{}"),
+    ]
+    lines = RunEventWriter(b"", RunPosition(0)).write(events).splitlines()
+    ids = [line[4:].decode() for line in lines if line.startswith(b"id: ")]
+    assert ids == ["2", "2.1", "2.2", "3.2", "3.3", "4", "5", "5.1"]
+    resumed = RunEventWriter(b"", RunPosition(3, 2)).write(events[4:]).splitlines()
+    assert [line[4:].decode() for line in resumed if line.startswith(b"id: ")] == ids[4:]
 
 
 def test_a_client_that_leaves_and_comes_back_misses_nothing(api: Api, folder: Path) -> None:
@@ -884,6 +1239,43 @@ connect_timeout = 0.1
 """
 
 
+ADDRESSES = """
+[agents.refused]
+model = "demo/agent"
+tools = ["mcp:public"]
+[agents.allowed]
+model = "demo/agent"
+tools = ["mcp:own"]
+[mcp.public]
+url = "http://127.1:1/mcp"
+connect_timeout = 1
+[mcp.own]
+url = "http://127.1:1/mcp"
+allow_private = true
+connect_timeout = 1
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("agent", "reason"),
+    [
+        ("refused", "127.1 resolves to 127.0.0.1, which is not a public address"),
+        ("allowed", "cannot connect: All connection attempts failed"),
+    ],
+)
+def test_the_address_of_an_mcp_server_is_checked(agent: str, reason: str, tmp_path: Path) -> None:
+    """The system reads 127.1 as an address, so it is a name that needs no DNS."""
+    settings = SETTINGS + ADDRESSES
+    with agents_in(tmp_path, empty("sqlite", tmp_path), settings=settings) as running:
+        api = Api(running.url)
+        with api.http:
+            wait_for(
+                lambda: api.post("/v1/runs", {"agent": agent, "input": "hi"}).json(),
+                lambda now: reason in now["error"]["message"],
+            )
+
+
 @pytest.mark.long
 def test_an_agent_uses_the_tools_of_an_mcp_server(tmp_path: Path) -> None:
     server = Path(__file__).with_name("agent_mcp_server.py")
@@ -914,6 +1306,18 @@ def test_an_agent_uses_the_tools_of_an_mcp_server(tmp_path: Path) -> None:
             status, message = refused(api.post("/v1/runs", {"agent": "away", "input": "hi"}))
             assert status == 503
             assert message.startswith("agent away is not available at the moment: MCP server gone:")
+            # As a model, it is told in the dialect of the client.
+            for path, body in (
+                ("/v1/responses", {"input": "hi"}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+                (
+                    "/v1/messages",
+                    {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9},
+                ),
+            ):
+                response = api.post(path, {"model": "away", **body})
+                assert response.status_code in (503, 529), response.text
+                assert "not available at the moment: MCP server gone" in response.text
 
 
 def test_a_run_waits_for_a_gateway_that_has_its_agent(tmp_path: Path) -> None:
@@ -929,10 +1333,12 @@ def test_a_run_waits_for_a_gateway_that_has_its_agent(tmp_path: Path) -> None:
             good(api.approve(run))
             api.until(api.start("hello", "plain")["id"], "finished")
             assert api.kinds(run["id"])[-1] == "approval.decided", "nobody has worked on it"
+            assert api.get(run["id"])["unavailable"] == "this server has no agent 'helper'"
     with agents_in(tmp_path, store) as running:
         api = Api(running.url)
         with api.http:
-            assert "A-17 was paid back" in api.until(run["id"], "finished")["output"]
+            ended = api.until(run["id"], "finished")
+            assert ("A-17 was paid back" in ended["output"], ended["unavailable"]) == (True, None)
 
 
 # Without settings

@@ -1,5 +1,6 @@
 """How the process starts, and how it leaves; whole processes on loopback."""
 
+import re
 import signal
 import socket
 import time
@@ -125,6 +126,23 @@ def test_a_blocked_event_loop_is_logged_once_with_what_it_does() -> None:
         found = [float(one.split()[0]) for one in blocks if "time.sleep(0.3)" in one]
         assert len(found) == 2
         assert min(found) >= 300
+        # The culprit is named in the first line, not only somewhere in the stack.
+        first = [one.partition("\n")[0] for one in blocks if "time.sleep(0.3)" in one]
+        assert all(re.fullmatch(r"\d+ ms by \w+ \(\w+\.py:\d+\):", one) for one in first)
+
+
+def test_a_process_that_was_stopped_blames_nobody() -> None:
+    with Process("one") as server:
+        with server.client() as client:
+            assert client.ask().status == 200
+            server.signal(signal.SIGSTOP)
+            time.sleep(0.5)  # far longer than what counts as blocked
+            server.signal(signal.SIGCONT)
+            assert client.ask().status == 200
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+        server.expect("(end)")
+        assert "the event loop was blocked" not in server.log()
 
 
 def test_an_app_that_does_not_start_is_an_exit_code() -> None:

@@ -46,7 +46,7 @@ from weft.upstream.catalog import HOSTS
 from weft.upstream.demo import MODELS
 
 NOTHING: Mapping[str, str] = {}
-VARIABLES = "WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY, WEFT_WORKERS__KEY"
+VARIABLES = "WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY, WEFT_WORKERS__KEY, WEFT_OTEL__KEY"
 DEMO = UpstreamConfig(
     "demo",
     "openai-chat",
@@ -209,7 +209,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
             log="debug",
             keys={
                 "alice": Secret("env:ALICE"),
-                "bob": KeySettings(Secret("file:keys/bob")),
+                "bob": KeySettings(secret=Secret("file:keys/bob")),
                 "carol": carol,
             },
             limits=LimitSettings(body=1000, duration=60.0),
@@ -224,6 +224,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
                 HOSTS["deepseek"].quirks,
                 concurrency=100,
                 models=("deepseek-chat", "deepseek-reasoner"),
+                discover=False,
                 origin="api.deepseek.com",
             ),
             UpstreamConfig(
@@ -254,11 +255,27 @@ def test_no_secret_is_in_what_is_printed_of_settings(file: Path) -> None:
     store.url = "postgresql://weft:a-long-password@db/weft"
     [upstreams.openai]
     api_key = "the-key-of-the-upstream"
-    headers = { X-Door = "env:DOOR" }
+    [upstreams.openai.headers]
+    X-Door = "env:DOOR"
+    X-Auth = "Token a-literal-key"
+    X-Team = "MarkedTeam/0123456789"
+    X-Stage = "production"
+    X-Token = "short"
+    User-Agent = "weft-tests/0.1.2.3.4.5"
+    [mcp.files]
+    command = ["files"]
+    env = { LANG = "en_GB.UTF-8", API_TOKEN = "a-literal-token" }
+    [otel]
+    endpoint = "http://127.0.0.1:9"
+    headers = { b = "of-a-collector-1" }
     """
     settings = read(file, text, {"DOOR": "the-key-of-the-door"})
-    assert settings.upstreams[0].headers == {"x-door": "the-key-of-the-door"}
-    assert len(settings.secrets) == 5
+    assert settings.upstreams[0].headers["x-door"] == "the-key-of-the-door"
+    assert {one.reveal() for one in settings.secrets} == {
+        *("alices-key-is-a-long-one", "bobs-key-is-a-long-one", "a-long-password"),
+        *("the-key-of-the-upstream", "the-key-of-the-door", "Token a-literal-key", "a-literal-key"),
+        *("a-literal-token", "of-a-collector-1", "MarkedTeam/0123456789"),
+    }
     for secret in settings.secrets:
         assert secret.reveal() not in repr(settings)
         assert Scrubber(settings.secrets)(f"<{secret.reveal()}>") == "<***>"
@@ -466,7 +483,6 @@ limits = { body = 0, dept = 1 }
         "weft.toml:12: server.limits.dept: no such setting; did you mean depth?",
         "weft.toml:12: server.limits.body: must be at least 1, got 0",
         "environment: WEFT_SERVER__WORKERS: expected a whole number, got text",
-        (f"environment: WEFT_HOME: unknown variable; expected {VARIABLES}"),
     ]
 
 
@@ -477,7 +493,7 @@ limits = { body = 0, dept = 1 }
             "port = 1",
             (
                 "1: port: no such setting; there are "
-                "server, store, upstreams, models, agents, mcp, workers"
+                "server, store, upstreams, models, agents, mcp, prices, workers, otel"
             ),
         ),
         ("[sever]", "1: sever: no such setting; did you mean server?"),
@@ -523,7 +539,10 @@ limits = { body = 0, dept = 1 }
         ),
         (
             "server.keys.a = { key = '0123456789abcdef', secret = '0123456789abcdef' }",
-            "1: server.keys.a.key: no such setting; there are secret",
+            (
+                "1: server.keys.a.key: no such setting; there are models, requests_per_minute, "
+                "tokens_per_minute, streams, budget, usage, secret"
+            ),
         ),
         (
             "server.keys.'' = '0123456789abcdef'",
@@ -531,12 +550,35 @@ limits = { body = 0, dept = 1 }
         ),
         ("store.url = 'postgresql://[::1'", "1: store.url: not a valid URL"),
         ("store.url = 'mysql://x'", "1: store.url: expected sqlite:///PATH or postgresql://…"),
+        (
+            "models.a = { targets = ['demo/m'], weights = [1] }",
+            '1: models.a: weights need balance = "weighted"',
+        ),
+        (
+            "models.a = { targets = ['demo/m'], balance = 'weighted', weights = [1, 2] }",
+            "1: models.a: has 2 weights for 1 targets",
+        ),
+        (
+            "models.a = { targets = ['demo/m'], balance = 'weighted', weights = [0] }",
+            "1: models.a.weights: each must be more than 0",
+        ),
+        (
+            "models.'demo/m' = { targets = ['demo/n'] }",
+            '1: models."demo/m": is already a model of the upstream demo; choose another name',
+        ),
+        (
+            "models.a = { lossy = 'refuse' }",
+            "1: models.a: needs at least one target, <upstream>/<model>",
+        ),
         ("models.a = []", "1: models.a: needs at least one target, <upstream>/<model>"),
-        ("models.a = 1", "1: models.a: expected text or a list of texts, got a whole number"),
+        (
+            "models.a = 1",
+            "1: models.a: expected text or a list of texts or a table, got a whole number",
+        ),
         (
             "models.gpt-5.1 = 'demo/m'",
             (
-                "1: models.gpt-5: expected text or a list of texts, got a table; "
+                "1: models.gpt-5.1: no such setting; there are targets, balance, weights, lossy; "
                 "a name with a dot in it needs quotes"
             ),
         ),
@@ -549,6 +591,38 @@ limits = { body = 0, dept = 1 }
         ("models.a = 'demo/'", "1: models.a: 'demo/' is not a target; expected <upstream>/<model>"),
         ("models.a = 'dmo/m'", "1: models.a: 'dmo/m': no such upstream; did you mean demo?"),
         ("models.a = ['demo/m', 'demo/m']", "1: models.a: 'demo/m' is listed twice"),
+        (
+            "prices.'dmo/m' = { input = 1, output = 2 }",
+            '1: prices."dmo/m": no such upstream; did you mean demo?',
+        ),
+        (
+            "prices.demo = { input = 1, output = 2 }",
+            "1: prices.demo: expected the price of <upstream>/<model>",
+        ),
+        (
+            "store.enabled = false\n[server.keys.a]\nsecret = '0123456789abcdef'\nbudget.day = 1",
+            "4: server.keys.a.budget: needs a store, and store.enabled is false",
+        ),
+        (
+            (
+                "store.enabled = false\n[server]\nworkers = 2\n"
+                "keys.a.secret = '0123456789abcdef'\nkeys.a.streams = 2"
+            ),
+            "5: server.keys.a.streams: needs a store if there are several workers",
+        ),
+        (
+            "server.keys.a = { secret = '0123456789abcdef', budget = { day = -1 } }",
+            "1: server.keys.a.budget.day: must be from 0 to 1,000,000,000, got -1",
+        ),
+        ("prices.'demo/m' = { input = 1 }", '1: prices."demo/m": output is missing'),
+        (
+            "prices.'demo/m' = { input = 1, output = -2 }",
+            '1: prices."demo/m".output: must be from 0 to 1,000,000,000, got -2',
+        ),
+        (
+            "prices.'demo/m' = { input = inf, output = 2 }",
+            '1: prices."demo/m".input: must be from 0 to 1,000,000,000, got inf',
+        ),
         ("models.a = 'a'", "1: models.a: 'a' is itself an alias; expected <upstream>/<model>"),
     ],
 )
@@ -899,26 +973,34 @@ def test_a_variable_that_the_file_names_is_known(file: Path) -> None:
         ("WEFT_SERVER__LIMITS", "9", "expected a table, got text"),
         ("WEFT_SERVER__HOST", "", "expected an IP address or host name, without scheme and port"),
         ("WEFT_SERVER__KEYS__A", "", "the secret is empty"),
-        *(
-            (
-                name,
-                "1",
-                f"unknown variable; expected {VARIABLES}",
-            )
-            for name in (
-                "WEFT_PORT",
-                "WEFT_SERVER_PORT",
-                "WEFT_MODELS__A",
-                "WEFT_SERVER__",
-                "WEFT_",
-            )
-        ),
     ],
 )
 def test_a_mistake_in_a_variable_is_named_by_the_variable(
     file: Path, name: str, value: str, said: str
 ) -> None:
     assert problems(file, "[server]\nport = 1\n", {name: value}) == [f"environment: {name}: {said}"]
+
+
+@pytest.mark.parametrize(
+    "name", ["WEFT_PORT", "WEFT_SERVER_PORT", "WEFT_MODELS__A", "WEFT_SERVER__", "WEFT_"]
+)
+def test_an_unknown_variable_is_a_warning(file: Path, name: str) -> None:
+    """Clients and scripts have variables of their own, and that of the key is known."""
+    (warning,) = read(file, "[server]\nport = 1\n", {name: "1", "WEFT_KEY": "2"}).warnings
+    assert str(warning) == f"environment: {name}: unknown variable; expected {VARIABLES}"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite:///:memory:", "a store in memory would be lost with its process"),
+        ("sqlite:///", "a store in memory would be lost with its process"),
+        ("sqlite:///a.db?mode=ro", "an SQLite URL has no options"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_refused_in_words(file: Path, url: str, said: str) -> None:
+    (problem,) = problems(file, f'[store]\nurl = "{url}"\n')
+    assert problem.startswith(f"weft.toml:2: store.url: {said}")
 
 
 # What is hardly meant
@@ -1164,6 +1246,7 @@ allow = ["read", "list"]
 url = "https://mcp.example/mcp/"
 headers = { Authorization = "Bearer of bad news" }
 trust_hints = true
+allow_private = true
 timeout = 5
 [workers]
 lease = 5
@@ -1197,6 +1280,7 @@ def test_agents_and_their_servers_are_read(file: Path) -> None:
             url="https://mcp.example/mcp/",
             headers={"Authorization": Secret("Bearer of bad news")},
             trust_hints=True,
+            allow_private=True,
             timeout=5.0,
         ),
     }
@@ -1214,6 +1298,17 @@ def test_the_demo_agent_is_there_if_it_can_work_and_nothing_else_is_set(file: Pa
     assert read(file, '[models]\ndemo = "demo/chat"').agents == {}
 
 
+EXPECTED_TOOL = "expected module:function, mcp:SERVER or agent:NAME"
+CIRCLE = """model = "fast"
+tools = ["agent:b"]
+[agents.b]
+model = "fast"
+tools = ["agent:c"]
+[agents.c]
+model = "fast"
+tools = ["agent:b"]"""
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -1223,7 +1318,23 @@ def test_the_demo_agent_is_there_if_it_can_work_and_nothing_else_is_set(file: Pa
         ('model = "fats"', "2: agents.a.model: 'fats': no such model; did you mean fast?"),
         (
             'model = "fast"\ntools = ["refund"]',
-            "3: agents.a.tools: 'refund' is not a tool; expected module:function or mcp:SERVER",
+            f"3: agents.a.tools: 'refund' is not a tool; {EXPECTED_TOOL}",
+        ),
+        (
+            'model = "fast"\ntools = ["agent:b"]',
+            "3: agents.a.tools: 'agent:b': no such agent; there are a",
+        ),
+        (
+            'model = "fast"\ntools = ["agent:a"]',
+            "3: agents.a.tools: agents in a circle: a → a",
+        ),
+        (
+            CIRCLE,
+            "6: agents.b.tools: agents in a circle: b → c → b",
+        ),
+        (
+            'model = "fast"\ntools = ["agent:b.c"]\n[agents."b.c"]\nmodel = "fast"',
+            "3: agents.a.tools: 'agent:b.c': an agent with a '.' in its name cannot be a tool",
         ),
         (
             'model = "fast"\ntools = ["a:b", "a:b"]',
@@ -1246,8 +1357,8 @@ def test_the_demo_agent_is_there_if_it_can_work_and_nothing_else_is_set(file: Pa
             "3: agents.a.limits.turn: no such setting; did you mean turns?",
         ),
         (
-            'model = "fast"\n[agents.a.limits]\ncost = 0.5',
-            "4: agents.a.limits.cost: cannot be enforced yet: prices are not known",
+            'model = "fast"\n[agents.a.limits]\ncost = 0',
+            "4: agents.a.limits.cost: must be more than 0, got 0",
         ),
         (
             'model = "fast"\ninstructions = "file:gone.md"',
@@ -1314,7 +1425,9 @@ def test_the_examples_of_the_page_can_be_used(file: Path) -> None:
     assert [one.name for one in settings.upstreams] == ["openai", "deepseek", "local", "house"]
     assert settings.warnings == ()
     upstreams = "[upstreams.openai]\n[upstreams.deepseek]\n"
-    assert list(read(file, upstreams + models, environ).models) == ["fast", "gpt-5.1"]
+    assert list(read(file, upstreams + models, environ).models) == [
+        *("fast", "gpt-5.1", "even", "openai/gpt-5", "some")
+    ]
 
 
 def test_every_setting_is_explained() -> None:
@@ -1332,3 +1445,38 @@ def test_every_table_is_on_the_page() -> None:
                 one for one in inner if isinstance(one, type) and hasattr(one, "__match_args__")
             }
             assert tables <= shown
+
+
+# OpenTelemetry
+
+
+def test_the_headers_of_a_collector_may_be_references(tmp_path: Path) -> None:
+    text = (
+        '[otel]\nendpoint = "https://otlp.example:4318"\nsample = 0.5\n'
+        'headers = { a = "env:COLLECTOR", b = "as it is" }\n'
+    )
+    path = tmp_path / "weft.toml"
+    path.write_text(text)
+    found = load(path, {"COLLECTOR": "collector-key-0123456789"})
+    assert found.otel.headers == {"a": Secret("collector-key-0123456789"), "b": Secret("as it is")}
+    assert Secret("collector-key-0123456789") in found.secrets
+    assert found.otel.sample == 0.5
+    assert load(None, {"WEFT_OTEL__ENDPOINT": "http://127.0.0.1:1"}).otel.endpoint is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('endpoint = "127.0.0.1:4318"', "otel.endpoint: expected http://… or https://…"),
+        ('endpoint = "http://user:secret@host"', "otel.endpoint: a user name or password"),
+        ("sample = 1.5", "otel.sample: "),
+        ('endpoint = "http://h"\nheaders = { a = "env:NONE" }', "the variable NONE is not set"),
+    ],
+)
+def test_a_mistake_in_otel_is_named(tmp_path: Path, line: str, problem: str) -> None:
+    path = tmp_path / "weft.toml"
+    path.write_text(f"[otel]\n{line}\n")
+    with pytest.raises(SettingsError) as failed:
+        load(path, {})
+    assert problem in str(failed.value)
+    assert "secret" not in str(failed.value)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.strategies import OBJECTS, QUICK, THOROUGH, cuts, spelled
 from weft.errors import TooLarge
 from weft.partial_json import parse
-from weft.sse import MAX_EVENT, Frame, FrameReader, comment, write
+from weft.sse import MAX_EVENT, Frame, FrameReader, comment, frame, write
 
 BOM = b"\xef\xbb\xbf"
 LINE_ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
@@ -518,3 +518,19 @@ def test_a_reader_knows_how_much_of_an_event_it_holds() -> None:
     assert reader.pending == 3 + 8
     reader.feed(b"o\n\n")
     assert reader.pending == 0
+
+
+def test_events_that_were_read_elsewhere_are_counted() -> None:
+    reader, event = FrameReader(), b"data: 1\n\n"
+    reader.feed(event)
+    assert reader.fresh
+    assert reader.skip(2, 2 * len(event), len(event)) == (2, 2 * len(event))
+    assert reader.feed(event) == [Frame(b"1", number=3, offset=3 * len(event))]
+
+
+@pytest.mark.parametrize("name", ["", "message_stop"])
+@pytest.mark.parametrize("data", [b"{}", b'{\n "a": 1\n}'], ids=["one line", "several lines"])
+def test_an_event_in_pieces_is_the_same_event(name: str, data: bytes) -> None:
+    before, middle, after = frame(name, data)
+    assert before + middle + after == write(name, data)
+    assert middle is data or b"\n" in data, "copied only where lines are added"

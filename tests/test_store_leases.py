@@ -5,6 +5,7 @@ a lease that was revoked is never renewed.
 import asyncio
 import os
 import signal
+import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -22,14 +23,15 @@ from tests.stores import (
 )
 from tests.test_store_migrations import rows
 from tests.test_store_processes import child, read_words
-from weft.store.base import Store
+from weft.store.base import Store, StoreError
 from weft.store.lockfile import LockFile, is_released, remove
+from weft.store.writer import WritePolicy
 
 AT_ONCE = 0.001
 """Seconds of a lease that has run out when anybody looks at it."""
 
 HOURS = 36_000.0
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
@@ -104,6 +106,39 @@ async def test_an_expired_lease_is_renewed_before_a_response_begins(stores: Stor
     await until(revoked)
     fresh = await one.ensure_lease()
     assert fresh == one.server != frozen
+
+
+@sqlite_store
+async def test_all_who_wait_for_the_lease_wait_for_one_renewal(stores: Stores) -> None:
+    """Not one after the other, each as long as a write may take."""
+    limit, callers = 0.4, 40
+    store = await stores.opened(WritePolicy(timeout=limit))
+    await store.take_lease(AT_ONCE)
+    other = sqlite3.connect(path_of(stores), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        async with asyncio.timeout(limit * callers / 2):
+            waiting = [store.ensure_lease() for _ in range(callers)]
+            failed = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(one) for one in failed} == {StoreError}
+    finally:
+        other.close()
+    assert await store.ensure_lease() == store.server
+
+
+@sqlite_store
+async def test_a_caller_that_leaves_does_not_end_the_renewal_of_others(stores: Stores) -> None:
+    store = await stores.opened()
+    await store.take_lease(AT_ONCE)
+    other = sqlite3.connect(path_of(stores), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    leaving = asyncio.ensure_future(store.ensure_lease())
+    staying = asyncio.ensure_future(store.ensure_lease())
+    await asyncio.wait({staying}, timeout=0.05)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    other.close()
+    assert await staying == store.server
 
 
 @each_store

@@ -24,6 +24,12 @@ RELEASED = [
     "d1cae768b0f7ab1b",
     "e2535099042eb01f",
     "1cbac5c096816a07",
+    "4e4dc81623ce651f",
+    "02fbbdd2bab9e242",
+    "4a11cbbb1b7a0c14",
+    "78fe1463395f0fde",
+    "f70a3fa0f159520e",
+    "d88d7770d0100d6c",
 ]
 """The digest of each migration as it was released. To change a table, add a migration."""
 

@@ -1,6 +1,7 @@
 """PostgreSQL: connections that are lost, servers that are away, and answers that never come."""
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
+from tests.killed_postgres import PostgresProcesses, postgres_processes
 from tests.store_scenario import ALL, scenario, seen
 from tests.stores import (
     Stores,
@@ -24,7 +26,7 @@ from weft.store.base import AlreadyExists, Store, StoreError
 from weft.store.urls import store_from_url
 from weft.store.writer import WritePolicy
 
-HASTY = WritePolicy(timeout=0.8, flush_interval=0.0)
+HASTY = WritePolicy(timeout=2.0, flush_interval=0.0, max_retry=0.05)
 PATIENT = WritePolicy(timeout=30.0, flush_interval=0.0)
 
 
@@ -117,7 +119,7 @@ async def test_waiting_for_an_unreachable_server_times_out(stores: Stores) -> No
             store.entry("resp_1"),
             store_from_url(stores.url, HASTY).open(),
         ]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             failed = await asyncio.gather(*attempts, return_exceptions=True)
         assert [one.kind for one in failed if isinstance(one, StoreError)] == ["lost"] * 5
     finally:
@@ -129,7 +131,7 @@ async def test_waiting_for_an_unreachable_server_times_out(stores: Stores) -> No
 
 async def until_flushed(store: Store, id: str) -> object:
     """Its entry, when its blocks are written: that may take longer than patience."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await store.flush(id)
@@ -144,18 +146,18 @@ async def until_flushed(store: Store, id: str) -> object:
 
 class Line:
     """A line to the server that is cut at the n-th COMMIT, before the server hears of it or after
-    it has answered; the next who tries is not let through."""
+    it has answered; the next who tries is not let through, or more of them."""
 
     def __init__(self, server: Path, nth: int, heard: bool) -> None:
         self._server = server
         self._nth = nth
         self._heard = heard
-        self._refusing = 1
+        self.refusing: float = 1
         self.commits = 0
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.commits >= self._nth and self._refusing:
-            self._refusing -= 1
+        if self.commits >= self._nth and self.refusing:
+            self.refusing -= 1
             writer.close()
             return
         above, below = await asyncio.open_unix_connection(str(self._server))
@@ -195,8 +197,11 @@ class Line:
 
 
 @asynccontextmanager
-async def line(folder: Path, nth: int, heard: bool) -> AsyncIterator[tuple[Path, Line]]:
-    socket = postgres().get_postmaster_info().socket_path
+async def line(
+    folder: Path, nth: int, heard: bool, socket: Path | None = None
+) -> AsyncIterator[tuple[Path, Line]]:
+    """`socket` is that of the server, if it is not the one of all tests."""
+    socket = socket or postgres().get_postmaster_info().socket_path
     assert socket is not None
     one = Line(socket, nth, heard)
     server = await asyncio.start_unix_server(one.connected, str(folder / ".s.PGSQL.5432"))
@@ -244,6 +249,34 @@ async def test_a_winner_learns_it_although_the_reply_was_lost(stores: Stores) ->
             await store.begin(entry())
         await store.close()
     assert cut.commits > 3
+
+
+@pytest.mark.long
+def test_a_commit_that_a_crash_has_lost_is_not_taken_for_that_of_another(tmp_path: Path) -> None:
+    """After a crash, PostgreSQL gives the ids of transactions that it lost to others."""
+
+    async def main(server: PostgresProcesses) -> None:
+        async with line(tmp_path, 2, False, server.socket) as (folder, cut):
+            cut.refusing = math.inf
+            store = store_from_url(through(server.url, folder), PATIENT, "one")
+            await store.open()
+            beginning = asyncio.ensure_future(store.begin(entry()))
+            async with asyncio.timeout(20):
+                while cut.commits < 2:
+                    await asyncio.sleep(0.001)
+            with server.killed():
+                pass
+            other = await asyncpg.connect(server.url)
+            for _ in range(20):
+                await other.execute("UPDATE migration SET applied = applied")
+            await other.close()
+            cut.refusing = 0
+            await beginning
+            assert await store.entry("resp_1") == entry()
+            await store.close()
+
+    with postgres_processes() as server:
+        asyncio.run(main(server))
 
 
 # Locks

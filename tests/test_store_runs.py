@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 
@@ -39,7 +40,7 @@ from weft.store.records import (
     RunRow,
     RunWrite,
 )
-from weft.store.runs import DUE_RUNS, NEXT_DUE
+from weft.store.runs import DUE_RUNS, IDS_AT_A_TIME, NEXT_DUE, OF_AGENTS
 
 HOURS = 36_000.0
 CREATED: list[NewEvent] = [("run.created", b"{}")]
@@ -220,10 +221,10 @@ async def test_the_owner_is_fenced_when_its_lease_is_released_or_lost(stores: St
     one, two = [await stores.opened(server=server) for server in ("one", "two")]
     await one.create_run(new())
     assert await one.append_run(append(epoch=0)) == RunWrite("fenced", 1), "nobody has claimed it"
-    assert await one.claim_run("run_1", 0.0) == RunClaim("claimed", 1, 1)
+    assert claimed(await one.claim_run("run_1", 0.0)) == (1, 1)
     assert await two.append_run(append(epoch=1)) == RunWrite("fenced", 1), "of another server"
     assert (await one.append_run(append(epoch=1))).outcome == "written", "expired, but not lost"
-    assert await two.claim_run("run_1", HOURS) == RunClaim("claimed", 2, 2)
+    assert claimed(await two.claim_run("run_1", HOURS)) == (2, 2)
     for late in (append(2, epoch=1), append(2, epoch=2), append(1, epoch=1)):
         assert await one.append_run(late) == RunWrite("fenced", 2)
     assert not await one.renew_run("run_1", 1, HOURS)
@@ -235,6 +236,16 @@ async def test_the_owner_is_fenced_when_its_lease_is_released_or_lost(stores: St
     assert await two.append_run(append(4, epoch=2)) == RunWrite("fenced", 4)
     epochs = [event.epoch for event in await one.run_events("run_1")]
     assert epochs == [0, 1, 2, 0]
+
+
+@each_store
+async def test_runs_of_all_owners_are_counted_by_their_status(stores: Stores) -> None:
+    store = await stores.opened()
+    assert await store.count_runs() == {}
+    for number, owner in enumerate(("", "alice", "bob")):
+        await store.create_run(new(f"run_{number}", owner=owner))
+    await store.append_run(append(run="run_2", status="waiting"))
+    assert await store.count_runs() == {"running": 2, "waiting": 1}
 
 
 @each_store
@@ -294,22 +305,30 @@ async def test_large_events_and_long_ids_are_refused_before_anything_is_written(
 # Leases and waking
 
 
+def claimed(claim: RunClaim) -> tuple[int, int]:
+    assert claim.outcome == "claimed"
+    assert 0.0 <= claim.overdue < 60.0
+    return claim.epoch, claim.seq
+
+
 @each_store
 async def test_a_run_is_claimed_when_it_is_free_or_its_lease_has_expired(stores: Stores) -> None:
     one, two = [await stores.opened(server=server) for server in ("one", "two")]
     await one.create_run(new())
-    assert await one.claim_run("run_1", HOURS) == RunClaim("claimed", 1, 1)
+    assert claimed(await one.claim_run("run_1", HOURS)) == (1, 1)
     for store in (one, two):
         held = await store.claim_run("run_1", HOURS)
         assert (held.outcome, HOURS - 60 < held.wait <= HOURS) == ("held", True)
     assert await two.claim_run("run_2", HOURS) == RunClaim("missing")
     assert await one.renew_run("run_1", 1, 0.0)
     assert await one.renew_run("run_1", 1, 0.0), "it has expired, but nobody has claimed it"
-    assert await two.claim_run("run_1", HOURS) == RunClaim("claimed", 2, 1)
+    assert claimed(await two.claim_run("run_1", HOURS)) == (2, 1)
     assert await two.release_run("run_1", 2, 1, "waiting", None)
-    assert await one.claim_run("run_1", HOURS) == RunClaim("claimed", 3, 1)
+    assert claimed(await one.claim_run("run_1", HOURS)) == (3, 1)
     row = await existing(one)
     assert (row.holder, row.epoch, row.status) == ("one", 3, "waiting")
+    assert await one.renew_run("run_1", 3, -HOURS)
+    assert (await two.claim_run("run_1", HOURS)).overdue >= HOURS, "nobody has claimed it so long"
 
 
 @each_store
@@ -357,6 +376,36 @@ async def test_runs_are_due_when_free_and_when_their_lease_has_expired(stores: S
     assert (await store.due_runs(), await store.next_due()) == ([], None)
 
 
+@each_store
+async def test_runs_of_agents_that_others_have_hide_nothing(stores: Stores) -> None:
+    """They are found when they have waited for too long, or have ended under a lease."""
+    store = await stores.opened()
+    dues = {"foreign": -60.0, "abandoned": -HOURS, "ended": -50.0, "own": -10.0, "later": HOURS}
+    for id, due in dues.items():
+        await store.create_run(new(id, due=due, agent="mine" if id == "own" else "theirs"))
+    await store.claim_run("ended", -1.0)
+    await store.append_run(append(run="ended", ended=True))
+    assert await store.due_runs(9) == ["abandoned", "foreign", "own", "ended"]
+    assert await store.due_runs(9, ["mine"], HOURS / 2) == ["abandoned", "own", "ended"]
+    assert await store.due_runs(1, ["mine"], 2 * HOURS) == ["own"]
+    assert await store.due_runs(9, [], 2 * HOURS) == ["ended"]
+    assert await store.due_runs(9, ["theirs", "mine"], HOURS / 2) == await store.due_runs(9)
+    assert 60.0 <= await store.overdue("foreign") < 600.0
+    assert (await store.overdue("later"), await store.overdue("none")) == (0.0, 0.0)
+
+
+@each_store
+async def test_the_last_events_of_many_runs_are_read_together(stores: Stores) -> None:
+    store = await stores.opened()
+    ids = [f"run_{number}" for number in range(IDS_AT_A_TIME + 2)]
+    for id in ids:
+        await store.create_run(new(id))
+    await store.append_run(append(run=ids[-1]))
+    found = await store.last_events([*ids, "none"])
+    assert found == dict.fromkeys(ids, 1) | {ids[-1]: 2}
+    assert await store.last_events([]) == {}
+
+
 MANY_RUNS = {
     "sqlite": """INSERT INTO run (id, owner, agent, status, created, updated, seq, epoch, holder,
         until, due) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
@@ -373,13 +422,14 @@ async def test_due_runs_are_found_by_an_index(stores: Stores) -> None:
     await stores.opened()
     await rows(stores, MANY_RUNS[stores.kind])
     await rows(stores, "ANALYZE")
-    for query, condition in ((DUE_RUNS, "<"), (NEXT_DUE, ">")):
+    of_some = DUE_RUNS.format(OF_AGENTS.format("?, ?"))
+    for query, condition in ((DUE_RUNS.format(""), "<"), (of_some, "<"), (NEXT_DUE, ">")):
         if stores.kind == "sqlite":
             plan = await rows(stores, "EXPLAIN QUERY PLAN " + query.replace("?", "9"))
             assert f"SEARCH run USING INDEX run_wake (<expr>{condition}?)" in str(plan)
             assert "TEMP B-TREE" not in str(plan)
         else:
-            plan = await rows(stores, "EXPLAIN " + numbered(query).replace("$1", "9"))
+            plan = await rows(stores, "EXPLAIN " + re.sub(r"\$\d", "'9'", numbered(query)))
             text = "\n".join(str(line) for (line,) in plan)
             assert "Index Scan using run_wake" in text
             assert "Index Cond" in text
@@ -678,7 +728,7 @@ async def test_a_frozen_owner_is_fenced_when_it_wakes(stores: Stores) -> None:
     with child("hold", stores.url, "one") as process:
         assert await asyncio.to_thread(read_words, process) == ["claimed", "1"]
         os.kill(process.pid, signal.SIGSTOP)
-        assert await store.claim_run("run_1", HOURS) == RunClaim("claimed", 2, 1)
+        assert claimed(await store.claim_run("run_1", HOURS)) == (2, 1)
         os.kill(process.pid, signal.SIGCONT)
         go(process)
         assert await asyncio.to_thread(read_words, process) == ["fenced", "False"]

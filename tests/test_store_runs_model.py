@@ -210,7 +210,9 @@ class RunMachine(RuleBasedStateMachine):
             assert HOURS - 600 < found.wait <= HOURS
         else:
             run.epoch, run.holder, run.lease = run.epoch + 1, self.server, lease
-            assert found == RunClaim("claimed", run.epoch, len(run.events))
+            claimed = RunClaim("claimed", run.epoch, len(run.events), overdue=found.overdue)
+            assert found == claimed
+            assert 0.0 <= found.overdue < 600
 
     @rule(id=IDS, off=OFF, lease=LEASES)
     def renew(self, id: str, off: int, lease: float) -> None:

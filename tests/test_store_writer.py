@@ -233,8 +233,8 @@ def test_small_operations_overtake_large_work() -> None:
         database = Scripted()
         writer = Writer(database.write, PATIENT)
         writer.start()
-        for number in range(9):
-            data = bytes(TRANSACTION_SIZE - OVERHEAD)
+        for number in range(36):  # several of which would fit beside small ones
+            data = bytes(TRANSACTION_SIZE // 4 - OVERHEAD)
             writer.append("large", Block(number, number, 1, data))
         flushed = asyncio.ensure_future(writer.submit(saying("large"), after="large"))
         whole = asyncio.ensure_future(writer.submit(saying("whole"), TRANSACTION_SIZE + 1))
@@ -242,7 +242,11 @@ def test_small_operations_overtake_large_work() -> None:
         assert await writer.submit(saying("x"), after="small") == "x"
         assert not flushed.done()
         assert not whole.done()
-        assert ("small", log(1)[0]) in database.batches[0].blocks
+        assert database.batches[0].blocks == [("small", log(1)[0])]
+        # The next transaction is for the large ones, whatever else waits.
+        others = [asyncio.ensure_future(writer.submit(saying(str(n)))) for n in range(3)]
+        await asyncio.gather(*others)
+        assert database.batches[1].blocks[0][0] == "large"
         assert await flushed == "large"
         assert await whole == "whole"
         await writer.stop()
@@ -385,3 +389,37 @@ def test_under_load_operations_share_a_transaction() -> None:
         await writer.stop()
 
     asyncio.run(main())
+
+
+def test_the_lag_is_the_age_of_the_oldest_write() -> None:
+    written: list[float] = []
+
+    async def work() -> None:
+        writer = Writer(Scripted(slow, slow).write, PATIENT)
+        writer.start()
+        loop = asyncio.get_running_loop()
+        assert writer.lag == 0.0
+        before = loop.time()
+        writer.append("r", Block(0, 0, 1, b"x"))
+        began = loop.time()
+        while not written:
+            await asyncio.sleep(0)
+        second = loop.time()
+        writer.append("r", Block(1, 1, 1, b"y"))
+        assert second - began <= writer.lag <= loop.time() - before
+        release.set()
+        while len(written) < 2:
+            await asyncio.sleep(0)
+        # The first write is committed, the second is under way: it counts from when it came.
+        assert writer.lag <= loop.time() - written[0]
+        await writer.stop()
+        assert writer.lag == 0.0
+
+    release = asyncio.Event()
+
+    async def slow(batch: Batch) -> set[str]:
+        written.append(asyncio.get_running_loop().time())
+        await release.wait()
+        return set()
+
+    asyncio.run(work())

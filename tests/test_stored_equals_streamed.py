@@ -100,7 +100,14 @@ class World:
         self, pieces: Sequence[bytes], upstream: str, client: str, *, stream: bool
     ) -> tuple[bytes, str | None]:
         """As `send`, for bytes of an upstream in pieces."""
-        played = Played(upstream_config(dialect=upstream), Play([one for one in pieces if one]))
+        play = Play([one for one in pieces if one])
+        return await self.send_plays([play], upstream, client, stream=stream)
+
+    async def send_plays(
+        self, plays: Sequence[Play], upstream: str, client: str, *, stream: bool
+    ) -> tuple[bytes, str | None]:
+        """As `send`, for the answers of an upstream."""
+        played = Played(upstream_config(dialect=upstream), *plays)
         body = json.dumps(
             REQUEST_BODIES[client] | ({} if client == GEMINI else {"stream": stream})
         ).encode()

@@ -27,7 +27,7 @@ from tests.clients.world import UPSTREAMS, settings
 from tests.faults.upstream import LAST, STREAM, Hold, Step, Upstream, answer, chunk, upstream
 from tests.gateway_process import Gateway, gateway
 from tests.responses_events import COMPLETED, CREATED, capture
-from tests.stores import KINDS, Kind, empty
+from tests.stores import Kind, empty
 from weft.relay.audit import Difference, audit
 from weft.store.base import Store
 from weft.store.records import Entry
@@ -747,7 +747,7 @@ def test_a_response_that_runs_takes_no_outputs_yet(here: World) -> None:
 # Equal submissions are one
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def test_fifty_equal_submissions_are_one(here: World, tmp_path: Path, kind: Kind) -> None:
     with ExitStack() as stack:
         shared = here

@@ -194,6 +194,16 @@ def test_every_loss_of_a_small_request_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic-messages", "gemini"])
+def test_of_two_limits_the_one_that_does_not_count_is_a_loss(target: DialectName) -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    body: Object = {"model": "m", "messages": messages, "max_tokens": 50}
+    assert translated({**body, "max_completion_tokens": 50}, target, "openai-chat").losses == ()
+    assert translated({**body, "max_completion_tokens": 90}, target, "openai-chat").losses == (
+        Loss("max_tokens", "warned", "dropped: max_completion_tokens counts"),
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "target", "body", "path"),
     [
@@ -208,6 +218,36 @@ def test_every_loss_of_a_small_request_is_told() -> None:
             "openai-responses",
             {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 2},
             "n",
+        ),
+        (
+            "openai-chat",
+            "gemini",
+            {
+                "model": "m",
+                "messages": [{"role": "user", "content": "Hi"}],
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+                "tool_choice": "required",
+                "function_call": "none",
+            },
+            "function_call",
+        ),
+        (
+            "openai-responses",
+            "anthropic-messages",
+            {
+                "model": "m",
+                "input": "Hi",
+                "tools": [
+                    {
+                        "type": "mcp",
+                        "server_label": "s",
+                        "server_url": "https://s.example",
+                        "require_approval": "never",
+                    }
+                ],
+                "tool_choice": {"type": "mcp", "server_label": "s", "name": "t"},
+            },
+            "tool_choice",
         ),
         (
             "anthropic-messages",
@@ -233,7 +273,7 @@ def test_every_loss_of_a_small_request_is_told() -> None:
             "generationConfig.responseModalities",
         ),
     ],
-    ids=["shape", "choices", "prefill", "modality"],
+    ids=["shape", "choices", "two-choices", "tool-of-server", "prefill", "modality"],
 )
 def test_what_cannot_be_asked_is_named_in_the_clients_own_words(
     source: DialectName, target: DialectName, body: Object, path: str

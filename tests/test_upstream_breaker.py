@@ -276,7 +276,10 @@ def test_opening_and_closing_are_logged(caplog: pytest.LogCaptureFixture) -> Non
     name = 'upstream "far", model "m"'
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
         ("WARNING", f"{name}: paused for 30 s after 2 failures in a row (last: HTTP 500)"),
+        ("INFO", f"{name}: trial request"),
+        ("INFO", f"{name}: trial request"),
         ("WARNING", f"{name}: paused for 30 s after 3 failures in a row (last: HTTP 503)"),
+        ("INFO", f"{name}: trial request"),
         ("INFO", f"{name}: no longer paused"),
     ]
 

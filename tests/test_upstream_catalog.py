@@ -8,11 +8,11 @@ import pytest
 
 from weft.dialects import DIALECTS
 from weft.dialects.openai_chat.quirks import ChatQuirks
-from weft.gateway.settings.urls import is_loopback, parse_base_url
 from weft.scrub import Secret
 from weft.upstream import catalog
 from weft.upstream.base import credentials, endpoint
 from weft.upstream.catalog import HOSTS, Host
+from weft.upstream.urls import is_loopback, parse_base_url
 
 CAPTURES = Path(__file__).parent / "captures" / "openai_chat"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.counting_only import alive, counting_only
+from tests.daily import one_in
 from tests.raw_upstream import (
     EVENTS,
     FIN,
@@ -57,7 +58,13 @@ from weft.upstream.connection import (
     ConnectionState,
     HttpConnection,
 )
-from weft.upstream.http import STALE_TIMEOUT, HttpResponse, HttpUpstream, was_closed_while_idle
+from weft.upstream.http import (
+    OTHERS_TURNS,
+    STALE_TIMEOUT,
+    HttpResponse,
+    HttpUpstream,
+    was_closed_while_idle,
+)
 
 T = TypeVar("T")
 AT_ONCE = 0.5
@@ -206,6 +213,32 @@ def test_credentials_override_configured_headers_which_override_the_callers(run:
         headers = far.requests[0].headers
     wanted = ("authorization", "x-team", "x-mine")
     assert [headers[name] for name in wanted] == [f"Bearer {KEY}", "config", "caller"]
+
+
+def test_each_request_has_its_own_path_headers_and_length(run: Run) -> None:
+    asked = [
+        OutgoingRequest(path, body, {"accept": accept})
+        for path in ("/a", "/b")
+        for accept in ("text/plain", "text/event-stream")
+        for body in (b"", b"{}", b"[1]")
+    ]
+
+    async def main(far: RawUpstream) -> None:
+        async with connected_upstream(far) as upstream:
+            for one in (*asked, *reversed(asked)):
+                await read_all(upstream, one)
+
+    with raw_upstream((answer(b""),)) as far:
+        run(main(far))
+        found = [
+            (one.path, one.headers["accept"], one.headers["content-length"], one.body)
+            for one in far.requests
+        ]
+    expected = [
+        (f"/hidden{one.path}", one.headers["accept"], str(len(one.body)), one.body)
+        for one in (*asked, *reversed(asked))
+    ]
+    assert found == expected
 
 
 def test_a_trailing_slash_of_a_base_url_is_ignored(run: Run) -> None:
@@ -539,7 +572,7 @@ FLOODS: dict[str, tuple[Step, ...]] = {
 }
 
 
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("flood", one_in(2, FLOODS))
 def test_a_slow_reader_slows_the_upstream_and_gets_everything(run: Run, flood: str) -> None:
     async def main(far: RawUpstream) -> tuple[int, int]:
         async with connected_upstream(far) as upstream:
@@ -555,6 +588,34 @@ def test_a_slow_reader_slows_the_upstream_and_gets_everything(run: Run, flood: s
         longest, total = run(main(far))
     assert total == (len(FLOOD) // 70_000 * 70_000 if "chunks" in flood else len(FLOOD))
     assert longest <= MAX_CHUNK
+
+
+def test_others_get_several_turns_of_the_loop_between_two_chunks_of_a_flood(run: Run) -> None:
+    """A short response takes about ten turns: a chunk of the flood in each would make it wait."""
+
+    async def main(far: RawUpstream) -> tuple[int, int]:
+        turns = pieces = 0
+        ended = False
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while not ended:
+                await asyncio.sleep(0)
+                turns += 1
+
+        async with connected_upstream(far) as upstream:
+            response = await upstream.send(REQUEST)
+            counting = asyncio.create_task(count_turns())
+            while await response.read():
+                pieces += 1
+            ended = True
+            await counting
+        return turns, pieces
+
+    with raw_upstream((answer(FLOOD[: 100 * MAX_CHUNK]),)) as far:
+        turns, pieces = run(main(far))
+    assert pieces >= 100
+    assert turns >= (OTHERS_TURNS - 1) * pieces
 
 
 def test_bytes_before_a_failure_are_read_before_it_is_raised(run: Run) -> None:
@@ -664,8 +725,8 @@ def test_stream_to_delivers_what_read_would_return(run: Run, name: str, most: in
         assert run(main(far)) == expected
 
 
-@pytest.mark.parametrize("most", [1, 1000])
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("most", [1, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("flood", one_in(2, FLOODS))
 def test_stream_to_delivers_a_flood_completely(run: Run, flood: str, most: int) -> None:
     async def main(far: RawUpstream) -> Outcome:
         async with connected_upstream(far) as upstream, asyncio.timeout(20):

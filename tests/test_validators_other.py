@@ -6,12 +6,12 @@ reading a capture, and the rules to what a careless or hostile stream may hold.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.captures import HERE
 from tests.captures.check import ai_sdk_cases as u

@@ -135,9 +135,9 @@ def said(*statements: str) -> Change:
 
 
 STRANGER = """INSERT OR IGNORE INTO response SELECT 'eve', 'eve', dialect, model, 'in_progress',
-    created, NULL, NULL, NULL, FALSE, FALSE, TRUE, '', NULL, 0, 0, FALSE, NULL, FALSE, 0
+    created, NULL, NULL, NULL, FALSE, FALSE, TRUE, '', NULL, 0, 0, FALSE, NULL, FALSE, 0, 0, NULL
     FROM response WHERE id = :id"""
-ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D')"
+ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D', NULL)"
 THEIRS = "INSERT OR IGNORE INTO conversation VALUES ('conv_1', 'eve', 1.0, x'7B7D')"
 ITEM = "INSERT OR IGNORE INTO item VALUES ('conv_1', 0, 'msg_1', x'7B7D')"
 DIGEST = "log: its digest differs from that of the events that were sent"
@@ -186,6 +186,7 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
         said("UPDATE response SET visible = NOT visible WHERE id = :id"), CHECKSUM
     ),
     "how it was asked": (said("UPDATE response SET stream = NOT stream WHERE id = :id"), CHECKSUM),
+    "what it cost": (said("UPDATE response SET cost = 7 WHERE id = :id"), CHECKSUM),
     "its dialect": (
         said("UPDATE response SET dialect = 'klingon' WHERE id = :id"),
         ("dialect: 'klingon' is unknown",),

@@ -131,8 +131,7 @@ def test_a_terminal_that_tells_the_whole_group_tells_it_once() -> None:
         client.send(request("/stream"))
         client.until(b"one,")
         workers = pids(server)
-        for one in (server.popen.pid, *workers):
-            os.kill(one, signal.SIGINT)
+        os.killpg(server.popen.pid, signal.SIGINT)
         server.expect("drain")
         server.expect("drain")
         assert len(list(filter(alive, workers))) >= 1

@@ -1,7 +1,8 @@
 """`weft` as people run it: a process of its own, real files, real pipes.
 
 A run takes the time of its work, not that of some hundred imports: it is forked from a process
-that has done them. How `weft` starts by itself is the matter of test_cli_start.py.
+that has done them. How `weft` starts by itself is the matter of test_cli_start.py, and of all tests
+that start it with a prefix or under another interpreter's environment.
 """
 
 import atexit
@@ -9,10 +10,13 @@ import functools
 import gc
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,8 +33,14 @@ ENVIRONMENT = {
     },
     "COLUMNS": "100",
 }
-COMMANDS = ("assemble", "check", "config", "convert", "demo", "parts", "verify")
-"""The commands that read something and end."""
+COMMANDS = (
+    *("ask", "assemble", "check", "config", "convert", "demo", "doctor", "init", "parts"),
+    *("runs", "serve", "verify"),
+)
+"""The commands that tests run most."""
+
+BEFORE_IMPORTS = ("COVERAGE", "LD_", "MALLOC_", "PROMETHEUS", "PYTHON")
+"""How variables begin that count before `weft` is imported."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,66 @@ class Done:
         return self.out.splitlines()
 
 
+class ForkedWeft:
+    """A `weft` that was forked; it has what tests use of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str | Path],
+        folder: Path,
+        environment: Mapping[str, str],
+        stdin: int | None = None,
+    ) -> None:
+        """It reads from `stdin`, which is closed here; else there is nothing to read."""
+        request = [[*map(str, arguments)], str(folder), {**environment}]
+        (out, stdout), (err, stderr) = os.pipe(), os.pipe()
+        self._exit, exit = os.pipe()
+        ends = [os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, stdout, stderr, exit]
+        with _ASKING:
+            template = _template()
+            socket.send_fds(template, [json.dumps(request).encode() + b"\n"], ends)
+            self.pid = int(template.recv(16))
+        for end in ends:
+            os.close(end)
+        # As they came: `\r\n` is not made `\n`.
+        self.stdout = os.fdopen(out, encoding="utf-8", newline="")
+        self.stderr = os.fdopen(err, encoding="utf-8", newline="")
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            # Not select(): it takes no descriptor above 1023, and some tests open thousands.
+            exited = select.poll()
+            exited.register(self._exit, select.POLLIN)
+            if not exited.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired("weft", timeout or 0.0)
+            self.returncode = int(os.read(self._exit, 16))
+            os.close(self._exit)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def can_be_forked(environment: Mapping[str, str]) -> bool:
+    """Whether a process with this environment is like one that is forked."""
+    names = [name for name in {**environment, **os.environ} if name.startswith(BEFORE_IMPORTS)]
+    return all(environment.get(name) == os.environ.get(name) for name in names)
+
+
 def run(
     *arguments: str | Path,
     given: bytes = b"",
@@ -51,21 +121,17 @@ def run(
     environment: Mapping[str, str] = ENVIRONMENT,
 ) -> Done:
     """Runs `weft` in a folder, with these bytes on standard input."""
-    request = [[*map(str, arguments)], str(folder or Path.cwd()), {**environment}]
-    (stdin, writer), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
-    template = _template()
-    socket.send_fds(template, [json.dumps(request).encode() + b"\n"], [stdin, stdout, stderr])
-    for end in (stdin, stdout, stderr):
-        os.close(end)
-    with (
-        ThreadPoolExecutor(2) as pool,
-        os.fdopen(out, "rb") as printed,
-        os.fdopen(err, "rb") as noted,
-    ):
+    stdin, writer = os.pipe()
+    process = ForkedWeft(arguments, folder or Path.cwd(), environment, stdin)
+    with ThreadPoolExecutor(2) as pool, process.stdout as printed, process.stderr as noted:
         reading = pool.submit(printed.read), pool.submit(noted.read)
         with suppress(BrokenPipeError), os.fdopen(writer, "wb") as file:
             file.write(given)
-        return Done(int(template.recv(16)), *(one.result().decode() for one in reading))
+        out, err = (one.result() for one in reading)
+    return Done(process.wait(), out, err)
+
+
+_ASKING = threading.Lock()
 
 
 @functools.cache
@@ -88,9 +154,20 @@ def _template() -> socket.socket:
 
 
 def _fork(requests: socket.socket) -> None:
-    """Forks a process for each request, and returns in that process alone."""
+    """Forks a process for each request, and returns in that process alone. Tells the pid of each,
+    and its exit code when it ends."""
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    exits: dict[int, int] = {}
     while True:
-        message, ends, _, _ = socket.recv_fds(requests, 65536, 3)
+        ready, _, _ = select.select([requests.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _tell_exits(exits)
+            continue
+        message, ends, _, _ = socket.recv_fds(requests, 65536, 4)
         while message and not message.endswith(b"\n"):
             message += requests.recv(65536)
         if not message:
@@ -98,19 +175,32 @@ def _fork(requests: socket.socket) -> None:
         child = os.fork()
         if not child:
             break
-        for end in ends:
+        *streams, exits[child] = ends
+        for end in streams:
             os.close(end)
-        _, status = os.waitpid(child, 0)
-        requests.send(b"%d" % os.waitstatus_to_exitcode(status))
+        requests.send(b"%d" % child)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     requests.close()
-    for stream, end in enumerate(ends):
+    for stream, end in enumerate(ends[:3]):
         os.dup2(end, stream)
+    for end in (*ends, woken, wakes, *exits.values()):
         os.close(end)
     arguments, folder, environment = json.loads(message)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [str(WEFT), *arguments]
+
+
+def _tell_exits(exits: dict[int, int]) -> None:
+    while exits:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            return
+        with suppress(BrokenPipeError):
+            os.write(exits[child], b"%d" % os.waitstatus_to_exitcode(status))
+        os.close(exits.pop(child))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ catalogue asks for (written by hand, before the decoder was asked), and `<case>.
 guarded parts. Each `guard/<case>.jsonl` holds parts as a careless decoder might send them, beside
 `<case>.parts.jsonl`, what the guard makes of them; each `stages/<case>.jsonl` parts that pass a
 stage of the catalogue first. `python -m tests.captures.update` writes the
-`.parts.jsonl` files anew.
+`.parts.jsonl` files anew. `<case>.context.json`, where there is one, has what must be known beside
+the bytes. `weft test` on the folder of a dialect compares the same.
 """
 
 import json
@@ -17,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from tests.captures.catalogue import READINGS, STAGES, Reading
+from tests.captures.catalogue import READINGS, STAGES
 from weft.assembler import Response
 from weft.captures import Decoded, decode_all
 from weft.codec import Decoder
@@ -58,8 +59,9 @@ class Capture:
         return found if isinstance(found, list) else [found]
 
     @property
-    def reading(self) -> Reading:
-        return READINGS.get(self.path.stem, Reading())
+    def reading(self) -> Context:
+        """What is known beside the bytes: mostly nothing."""
+        return READINGS.get(self.path.stem, Context())
 
     def decode_all(self) -> list[Decoded]:
         """As `weft parts` does it, with what this capture needs to be known beside it."""

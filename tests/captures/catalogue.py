@@ -1,25 +1,14 @@
 """Which capture shows which row of the quirk catalogue, and how some of them are read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 
-from weft.context import Quirks
+from weft.cases import CONTEXT, read_context
+from weft.context import Context
 from weft.dialects.base import Stage
-from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.stages.custom_tools import CustomToolCalls
-from weft.dialects.stages.markup_calls import TAGS, TOKENS
 from weft.dialects.stages.stop_sequences import StopSequences
 from weft.findings import Findings
-from weft.request import Request, Tool
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is known beside the bytes: mostly nothing."""
-
-    request: Request | None = None
-    quirks: Quirks | None = None
-
 
 ROWS: dict[str, tuple[str, ...]] = {
     # framing and transport
@@ -448,23 +437,11 @@ REASONS: dict[str, str] = {
 }
 """Why a capture exists that no row asks for, or how a row's ambiguous case is decided."""
 
-_ONE_CHOICE = Reading(request=Request("loom-1", choices=1))
-_DECLARED = Reading(request=Request("loom-1", tools=(Tool("wind"), Tool("dye"), Tool("rewind"))))
-
-READINGS: dict[str, Reading] = {
-    "one-answer-over-two-choices": _ONE_CHOICE,
-    "body-over-two-choices": _ONE_CHOICE,
-    "second-choice-before-the-first": _ONE_CHOICE,
-    "body-with-the-second-choice-first": _ONE_CHOICE,
-    "second-name-is-a-declared-tool": _DECLARED,
-    "declared-tools-and-a-name-in-pieces": _DECLARED,
-    "calls-wrapped-in-parallel": _DECLARED,
-    "parallel-that-wraps-a-tool-nobody-declared": _DECLARED,
-    "markup-calls-json": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),
-    "markup-calls-tokens": Reading(quirks=ChatQuirks(text_markup_calls=TOKENS)),
-    "markup-that-is-no-call": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),
-    "orphan-think-closer": Reading(quirks=ChatQuirks(implicit_think=True)),
-    "implicit-think-with-an-opener": Reading(quirks=ChatQuirks(implicit_think=True)),
+READINGS: dict[str, Context] = {
+    path.name.removesuffix(CONTEXT): read_context(
+        path.with_name(path.name.removesuffix(CONTEXT) + ".sse")
+    ).context("openai-chat")
+    for path in (Path(__file__).parent / "openai_chat").glob("*" + CONTEXT)
 }
 """Captures that mean something else, or more, when this is known. All others are read bare."""
 

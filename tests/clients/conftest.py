@@ -22,9 +22,9 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every day the streams; bodies, and the clients without a gateway, take as long again."""
+    """Every day the streams; bodies take as long again."""
     for item in items:
-        if item.name.endswith("-whole]") or "-itself-" in item.name:
+        if item.name.endswith("-whole]"):
             item.add_marker(pytest.mark.long)
 
 

@@ -41,7 +41,7 @@ ROUTES = (
     (re.compile(r"/v1/messages"), vendor_messages),
     (re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateContent)"), vendor_gemini),
 )
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds that a slow answer waits for its reader to leave."""
 
 ODD = 61

@@ -1,7 +1,7 @@
 """Large answers: an upstream that sends them, and clients that read them without our own readers.
 
 The name of a model says what it answers: `20` so many megabytes of text and the end, `20-held` the
-text and then nothing until the client leaves, `0` a few words.
+text, without what ends it, and then nothing until the client leaves, `0` a few words.
 """
 
 import http.server
@@ -42,8 +42,19 @@ def _chunk(delta: Object, reason: str | None = None) -> bytes:
     )
 
 
+class LargeUpstream(http.server.ThreadingHTTPServer):
+    """A chat upstream."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.held = threading.Semaphore(0)
+        """Released by each answer that is held and of which nothing more will come."""
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: LargeUpstream
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -65,29 +76,39 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for _ in range(pieces_in(model)):
             self.wfile.write(piece)
         if model.endswith("-held"):
-            self.wfile.flush()
-            self.rfile.read(1)  # until the client leaves
-            return
-        self.wfile.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+            self._hold()
+        else:
+            self.wfile.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
 
     def _whole(self, model: str) -> None:
         message = {"role": "assistant", "content": text_in(model)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         body = {"id": "c", "object": "chat.completion", "model": model, "choices": [choice]}
-        self.wfile.write(json.dumps(body, ensure_ascii=False).encode())
+        data = json.dumps(body, ensure_ascii=False).encode()
+        if model.endswith("-held"):
+            self.wfile.write(data[: data.rindex(b'"}')])
+            self._hold()
+        else:
+            self.wfile.write(data)
+
+    def _hold(self) -> None:
+        """Returns when the client has left."""
+        self.wfile.flush()
+        self.server.held.release()
+        self.rfile.read(1)
 
     def log_message(self, format: str, *args: object) -> None:
         """Tests are quiet."""
 
 
 @contextmanager
-def large_upstream() -> Iterator[str]:
-    """The address of a chat upstream."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+def large_upstream() -> Iterator[LargeUpstream]:
+    """A running one."""
+    with LargeUpstream() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/v1"
+            yield server
         finally:
             server.shutdown()
             thread.join()

@@ -148,9 +148,10 @@ def _sent(blocks: Sequence[Block]) -> bytes:
 class Database:
     """What the gateway stores in, seen from another process."""
 
-    def __init__(self, kind: Kind, folder: Path) -> None:
+    def __init__(self, kind: Kind, folder: Path, url: str = "") -> None:
+        """Without a URL: an empty database."""
         self.kind = kind
-        self.url = empty(kind, folder)
+        self.url = url or empty(kind, folder)
         self._runner = asyncio.Runner()
         self._store: Store | None = None
 

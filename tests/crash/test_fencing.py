@@ -5,8 +5,6 @@ have, and nothing that runs is ended by another.
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
+from tests import weft_command
 from tests.chat import calls, chunk
 from tests.chat import entry as call
 from tests.clocks import hours_off
@@ -170,9 +169,8 @@ def stored(made: Scene) -> dict[str, Entry]:
 
 
 def verified(made: Scene) -> None:
-    command = [str(Path(sys.executable).with_name("weft")), "verify", "--config", "weft.toml"]
-    found = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
+    found = weft_command.run("verify", "--config", "weft.toml", folder=made.folder)
+    assert found.code == 0, found.out + found.err
     made.database.audit()
 
 

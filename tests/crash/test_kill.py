@@ -142,6 +142,11 @@ def judge(one: Cell, running: Gateway) -> None:
         return
     body = ended(running, one.id)
     log = resumed(running, one.id)
+    if one.mode == "background" and one.position.how == "at-once":
+        # Nothing of it was stored: it was asked again, and the upstream has answered.
+        assert (body["status"], text_of(log), seen) == ("completed", "Fine.", b"")
+        goes_on(one, running)
+        return
     last = max(numbers(seen), default=-1)
     more = resumed(running, one.id, last)
     assert body["id"] == one.id

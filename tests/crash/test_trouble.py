@@ -30,7 +30,7 @@ from tests.faults.upstream import chunk as piece
 from tests.faults.world import until
 from tests.stored_logs import pack
 from tests.stores import KINDS, Kind, entry
-from weft.gateway.sessions import MAX_RECOVERIES
+from weft.relay.orphans import MAX_RECOVERIES
 from weft.sse import Event
 from weft.store.records import Block
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults.upstream import Upstream, upstream
 from tests.faults.wires import CHAT
-from tests.faults.world import PATIENT, QUICK, World, place, places, world
+from tests.faults.world import HEADLESS, PATIENT, SILENT, World, place, places, world
 
 
 @pytest.fixture(scope="session")
@@ -28,16 +28,17 @@ def deaf() -> Iterator[str]:
 def shared(
     faulty: Upstream, deaf: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    """A gateway with an upstream of each dialect (`openai-chat` …), and the same ones impatient
-    (`quick-…`), refusing connections (`deaf-…`), without an address (`nowhere`), and at a port
-    that speaks no TLS (`plain-…`)."""
+    """A gateway with an upstream of each dialect (`openai-chat` …), and the same ones that must
+    respond at once (`headless-…`) or go on at once (`silent-…`), that refuse connections
+    (`deaf-…`), without an address (`nowhere`), and at a port that speaks no TLS (`plain-…`)."""
     settings = "\n".join(
         (
             "[server]\ngrace = 0.3\n",
             places(faulty.url),
-            places(faulty.url, "quick-", **QUICK),
+            places(faulty.url, "headless-", **HEADLESS),
+            places(faulty.url, "silent-", **SILENT),
             places(f"http://{deaf}", "deaf-"),
-            place("nowhere", CHAT, "http://nowhere.invalid", **PATIENT, **QUICK),
+            place("nowhere", CHAT, "http://nowhere.invalid", **PATIENT),
             places(faulty.url.replace("http", "https"), "plain-"),
         )
     )

@@ -144,7 +144,7 @@ def tiny(dialect: str) -> bytes:
     }[dialect]
 
 
-def _around(dialect: str) -> tuple[list[bytes], list[bytes]]:
+def around(dialect: str) -> tuple[list[bytes], list[bytes]]:
     """What stands before and behind the deltas of a text, so that it is one whole answer."""
     frames, mark = SPEECHES[dialect].frames, b"Warp "
     first = next(number for number, one in enumerate(frames) if mark in one)
@@ -159,7 +159,7 @@ def _around(dialect: str) -> tuple[list[bytes], list[bytes]]:
 
 def flood(dialect: str, size: int) -> list[Step]:
     """So many bytes of tiny frames, as fast as they are taken."""
-    before, after = _around(dialect)
+    before, after = around(dialect)
     frame = tiny(dialect)
     piece = chunk(frame * (65536 // len(frame)))
     return [STREAM, *map(chunk, before), Flood(piece, size // len(piece)), *map(chunk, after), LAST]
@@ -187,7 +187,7 @@ def called(size: int, piece: int) -> list[Step]:
 
 def long_lines(dialect: str, size: int) -> list[Step]:
     """A text in a few frames, each nearly as long as a line may be."""
-    before, after = _around(dialect)
+    before, after = around(dialect)
     text = "a line of text, and \\n" * (7 * MB // 22)
     frame = tiny(dialect).replace(b'"a"', json.dumps(text).encode())
     return [STREAM, *map(chunk, before), *[chunk(frame)] * max(1, size // (7 * MB)),
@@ -196,7 +196,7 @@ def long_lines(dialect: str, size: int) -> list[Step]:
 
 def paragraphs(dialect: str, size: int) -> list[Step]:
     """A text in frames of 50 KB, with much to escape, and more than one byte for some letters."""
-    before, after = _around(dialect)
+    before, after = around(dialect)
     text = 'a line of text that says: "well…"\n' * (50_000 // 38)
     frame = tiny(dialect).replace(b'"a"', json.dumps(text, ensure_ascii=False).encode())
     piece = chunk(frame)

@@ -231,10 +231,10 @@ def padded(client: str, model: str, size: int) -> bytes:
     return body + b" " * (size - len(body))
 
 
-def chunked(path: str, body: bytes) -> bytes:
+def chunked(path: str, body: bytes, *headers: str) -> bytes:
     pieces = [body[at : at + 500] for at in range(0, len(body), 500)]
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
-    return posted(path, chunks + b"0\r\n\r\n", "Transfer-Encoding: chunked")
+    return posted(path, chunks + b"0\r\n\r\n", "Transfer-Encoding: chunked", *headers)
 
 
 @clients
@@ -273,6 +273,35 @@ def test_a_compressed_body_is_not_read(shared: World, client: str, coding: str) 
         found = connection.answer()
     assert found.status == 415
     assert error_seen(client, found.body).message
+
+
+UNREAD: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "no path": (404, "/v1/nothing", ()),
+    "no such method": (405, "/v1/models", ()),
+    "no such response": (404, "/v1/responses/resp_that_nobody_has/cancel", ()),
+    "another origin": (403, "/v1/chat/completions", ("Origin: https://evil.example",)),
+    "compressed": (415, "/v1/chat/completions", ("Content-Encoding: gzip",)),
+}
+
+
+@pytest.mark.parametrize("coding", ["length", "chunked"])
+@pytest.mark.parametrize("name", UNREAD)
+def test_who_is_answered_before_the_body_is_told_that_the_connection_ends(
+    shared: World, name: str, coding: str
+) -> None:
+    """Otherwise the next request on it is lost, and nobody knows whether it was answered."""
+    status, path, headers = UNREAD[name]
+    written = chunked if coding == "chunked" else posted
+    with shared.client() as client:
+        client.send(written(path, b" " * 2_000_000, *headers))
+        found = client.answer()
+        assert (found.status, found.headers["connection"]) == (status, "close")
+        assert client.is_closed()
+    with shared.client() as client:  # a body that is short is read, and the connection stays
+        for _ in range(2):
+            client.send(posted(path, b"{}", *headers))
+            found = client.answer()
+            assert (found.status, "connection" in found.headers) == (status, False)
 
 
 @clients
@@ -342,7 +371,8 @@ def test_nothing_of_an_upstream_gets_into_headers_or_breaks_a_line_of_the_log(
     found = shared.ask(client, f"{client}/{model}", False)
     assert found.status == 200
     assert set(found.headers) == {
-        "date", "content-type", "weft-request-id", "x-request-id", "weft-upstream",
+        "date", "content-type", "weft-request-id", "x-request-id", "weft-attempts",
+        "weft-upstream",
         "content-length",
     }  # fmt: skip
     assert shared.lines

@@ -49,14 +49,14 @@ def idle(made: World, number: int) -> list[Client]:
     return found
 
 
-def models(connection: Client, *headers: str) -> Answer:
-    lines = ["GET /v1/models HTTP/1.1", "Host: localhost", *headers, "", ""]
+def rule(connection: Client, *headers: str) -> Answer:
+    lines = ["GET /v1/rules/call-id-repeated HTTP/1.1", "Host: localhost", *headers, "", ""]
     connection.send("\r\n".join(lines).encode())
     return connection.answer()
 
 
 def with_key(connection: Client) -> int:
-    return models(connection, f"x-api-key: {KEY}").status
+    return rule(connection, f"x-api-key: {KEY}").status
 
 
 def flooded(made: World, number: int) -> None:
@@ -73,7 +73,7 @@ def flooded(made: World, number: int) -> None:
         with connect(address, proxy=None, additional_headers={"x-api-key": KEY}):
             pass
         with made.client() as wrong:
-            assert models(wrong).status == 401
+            assert rule(wrong).status == 401
 
 
 def test_connections_without_a_key_do_not_shut_out_one_with_a_key(
@@ -105,9 +105,9 @@ def test_above_its_limit_the_oldest_connection_without_a_key_makes_room(
 ) -> None:
     with locked(faulty, tmp_path) as made, ExitStack() as stack:
         refused = stack.enter_context(made.client())
-        assert models(refused).status == 401  # which is no key
+        assert rule(refused).status == 401  # which is no key
         first, *others = [stack.enter_context(made.client()) for _ in range(STRANGERS - 1)]
-        assert models(refused).status == 401  # it is the oldest, and still there
+        assert rule(refused).status == 401  # it is the oldest, and still there
         stack.enter_context(made.client())
         assert refused.is_closed()
         stack.enter_context(made.client())
@@ -124,7 +124,7 @@ def test_connections_with_a_key_are_never_dropped_for_others(
             known.append(stack.enter_context(made.client()))
             assert with_key(known[-1]) == 200
         with made.client() as late:
-            found = models(late, f"x-api-key: {KEY}")
+            found = rule(late, f"x-api-key: {KEY}")
             assert (found.status, found.headers["retry-after"]) == (503, "1")
         assert [with_key(one) for one in known] == [200] * ALL
         known[0].close()
@@ -141,11 +141,11 @@ def test_without_keys_those_who_say_nothing_make_room_for_those_who_ask(
 ) -> None:
     with world(limits() + places(faulty.url), tmp_path, faulty) as made, ExitStack() as stack:
         known = stack.enter_context(made.client())
-        assert models(known).status == 200
+        assert rule(known).status == 200
         for one in idle(made, 3 * ALL):
             stack.callback(one.close)
-        assert models(stack.enter_context(made.client())).status == 200
-        assert models(known).status == 200
+        assert rule(stack.enter_context(made.client())).status == 200
+        assert rule(known).status == 200
 
 
 # Descriptors
@@ -171,7 +171,7 @@ def fill(made: World, stack: ExitStack, number: int) -> list[int]:
     for _ in range(number):
         connection = stack.enter_context(made.client())
         try:
-            found.append(models(connection).status)
+            found.append(rule(connection).status)
         except (OSError, AssertionError):
             found.append(0)
     return found
@@ -184,8 +184,10 @@ def test_without_descriptors_new_connections_are_refused_and_the_log_says_so_onc
     with gateway(places(faulty.url), tmp_path) as running, ExitStack() as stack:
         made = World(running, faulty)
         known = stack.enter_context(made.client())
-        assert models(known).status == 200
-        allow(made, made.descriptors + reserve + (5 if reserve else 0))
+        assert rule(known).status == 200
+        # The least of several counts: for moments, some are open for files.
+        least = min(made.descriptors for _ in range(50))
+        allow(made, least + reserve + (5 if reserve else 0))
         with ExitStack() as crowd:
             found = fill(made, crowd, 30)
             assert found[-1] == (503 if reserve else 0)
@@ -194,7 +196,7 @@ def test_without_descriptors_new_connections_are_refused_and_the_log_says_so_onc
             began, worked = time.monotonic(), cpu(running.pid)
             threading.Event().wait(1.5)
             assert cpu(running.pid) - worked < (time.monotonic() - began) / 2  # no hot loop
-            assert models(known).status == 200
+            assert rule(known).status == 200
         allow(made, 4096)
         made.logged(ENOUGH)
         assert fill(made, stack, 40) == [200] * 40

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
 from tests.faults.test_bad_requests import chunked, padded
-from tests.faults.upstream import STREAM, Hold, Upstream, answer, chunk
+from tests.faults.upstream import STREAM, Hold, Step, Upstream, answer, chunk
 from tests.faults.wires import (
     CHAT,
     DIALECTS,
@@ -245,7 +245,8 @@ def crowd(made: World, bodies: int, sockets: int, size: int) -> tuple[list[int],
     before = peak(made)
     said = SPEECHES[CHAT]
     hold = Hold()
-    model = f"{CHAT}/{made.upstream.script([STREAM, *map(chunk, said.head), hold])}"
+    begun: list[Step] = [STREAM, *map(chunk, said.head + said.content), hold]
+    model = f"{CHAT}/{made.upstream.script(begun)}"
     answered: list[int] = []
     message = {"role": "user", "content": "x" * size}
     body = posted(path_of(CHAT, model, True), body_of(CHAT, model, True, messages=[message]))

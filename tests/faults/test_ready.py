@@ -15,7 +15,8 @@ import pytest
 from tests.faults.upstream import Upstream
 from tests.faults.world import World, places, until
 from tests.gateway_process import gateway
-from weft.gateway.app import MIN_FREE_DISK, Gateway, disk_of, free_bytes
+from weft.gateway.app import Gateway
+from weft.gateway.probes import MIN_FREE_DISK, disk_of, free_bytes
 from weft.gateway.settings import load
 
 

@@ -20,7 +20,7 @@ from tests.faults.wires import (
     question,
     typed,
 )
-from tests.faults.world import QUICK, World, place, places, until, world
+from tests.faults.world import HEADLESS, World, place, places, until, world
 from tests.raw_http import Answer
 from weft import assemble, decode
 from weft.dialects import DialectName
@@ -42,7 +42,7 @@ def eager(faulty: Upstream, deaf: str, tmp_path_factory: pytest.TempPathFactory)
         (
             places(faulty.url, **AGAIN),
             place("deaf", CHAT, f"http://{deaf}", **AGAIN),
-            place("late", CHAT, faulty.url, **QUICK, **AGAIN),
+            place("late", CHAT, faulty.url, **HEADLESS, **AGAIN),
             place("broken", CHAT, faulty.url, retry={"attempts": 1}, **BREAKER),
             place("slow", CHAT, faulty.url, **{**AGAIN, "breaker": LONG}),
             place("away", CHAT, f"http://{deaf}", **{**AGAIN, "breaker": LONG}),
@@ -200,7 +200,9 @@ def test_a_model_that_keeps_failing_is_paused_and_then_tried(eager: World) -> No
     logged = [str(one["message"]) for one in eager.lines if one["from"] == "weft.upstream"]
     assert [one for one in logged if f'"{model}"' in one] == [
         f"{paused} 2 failures in a row (last: HTTP 500)",
+        f'upstream "broken", model "{model}": trial request',
         f"{paused} 3 failures in a row (last: HTTP 500)",
+        f'upstream "broken", model "{model}": trial request',
         f'upstream "broken", model "{model}": no longer paused',
     ]
 

@@ -71,8 +71,15 @@ class World:
         return [json.loads(line) for line in found]
 
     def logged_model(self, model: str) -> list[Object]:
-        """Waits until a request for a model is in the log; returns the lines about it."""
-        return self.logged(f'/{model}"')
+        """Waits until a request for a model is in the log; returns the lines of such requests."""
+
+        def lines() -> list[Object]:
+            found = [line for line in self.gateway.stderr.split("\n") if f'/{model}"' in line]
+            # The attempts of a request have lines of their own.
+            return [json.loads(line) for line in found if '"from":"weft.request"' in line]
+
+        until(lambda: lines() != [], f"a request for {model} in the log")
+        return lines()
 
     # The process
 
@@ -92,13 +99,15 @@ class World:
         return int(pages) * 4096
 
 
-def until(true: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+def until(
+    true: Callable[[], bool], what: str, patience: float = PATIENCE, pause: float = 0.002
+) -> None:
     """Waits for what nobody announces."""
     end = time.monotonic() + patience
     tick = threading.Event()
     while not true():
         assert time.monotonic() < end, f"waited in vain for {what}"
-        tick.wait(0.002)
+        tick.wait(pause)
 
 
 def place(name: str, dialect: str, url: str, **more: object) -> str:
@@ -118,7 +127,9 @@ def _toml(value: object) -> str:
 PATIENT: dict[str, object] = {"retry": {"attempts": 1}, "breaker": {"failures": 0}}
 """An upstream that is asked once, however often it fails."""
 
-QUICK: dict[str, object] = {"timeouts": {"connect": 0.3, "first_byte": 0.3, "between_events": 0.3}}
+# Each for one kind of silence alone: on a busy machine another one could come first.
+HEADLESS: dict[str, object] = {"timeouts": {"first_byte": 0.3}}
+SILENT: dict[str, object] = {"timeouts": {"between_events": 0.8}}
 
 
 def places(url: str, prefix: str = "", /, **more: object) -> str:

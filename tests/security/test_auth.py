@@ -15,8 +15,10 @@ from starlette.routing import WebSocketRoute
 from tests.faults.upstream import answer
 from tests.faults.wires import CHAT, DIALECTS, SPEECHES, body_of, error_seen, path_of
 from tests.faults.world import World
+from tests.gateway_process import gateway
 from tests.raw_http import Answer
 from tests.security.keys import CLOSED, KEYS, ROUTES, Route
+from tests.weft_command import run
 from weft.gateway.app import Gateway
 from weft.gateway.settings import load
 
@@ -135,7 +137,8 @@ def test_whether_it_lives_is_nobody_s_secret(locked: World, route: Route) -> Non
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/v1", "/v1/models/", "/health/", "/ready/x", "//health", "/Health",
+    "path", ["/nothing", "/page/", "/page/nothing.js", "/page/vendor/marked.LICENSE",
+             "/v1", "/v1/models/", "/health/", "/ready/x", "//health", "/Health",
              "/health;x", "/v1/../health", "/%68ealth/../v1/models", "/docs"])  # fmt: skip
 def test_what_is_not_there_needs_a_key_too(locked: World, path: str) -> None:
     assert ask(locked, "GET", path).status == 401
@@ -177,7 +180,7 @@ EVIL_HOSTS = (
 )  # fmt: skip
 NO_HOSTS = ("", " ", "user@localhost", "localhost@evil.example", "localhost/evil", "localhost#",
             "localhost:x", "localhost:123456", "a b", "[::1", "localhost,evil.example")  # fmt: skip
-PATHS = ("/health", "/ready", "/v1/models", "/nothing")
+PATHS = ("/health", "/ready", "/v1/models", "/nothing", "/", "/page/app.js", "/metrics")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -340,6 +343,16 @@ def test_without_keys_it_does_not_listen_to_others(tmp_path: Path, host: str) ->
     assert found.returncode == 1
     assert "no client keys are set" in found.stderr
     assert "listening" not in found.stdout
+
+
+def test_with_a_stored_key_it_listens_to_others(tmp_path: Path) -> None:
+    """To all of them, or after all keys were revoked to none: never again to everybody."""
+    for command in (("create", "alice"), ("revoke", "alice")):
+        assert run("keys", *command, folder=tmp_path).code == 0
+        with gateway("[store]\n", tmp_path, "--host", "0.0.0.0") as running:
+            url = running.url.replace("0.0.0.0", "127.0.0.1")
+            assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+            assert httpx.get(f"{url}/v1/models", trust_env=False).status_code == 401
 
 
 def test_errors_of_the_door_are_json(locked: World) -> None:

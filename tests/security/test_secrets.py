@@ -18,7 +18,7 @@ from tests.faults.wires import (
     path_of,
     posted,
 )
-from tests.faults.world import PATIENT, QUICK, World, place, world
+from tests.faults.world import PATIENT, World, place, world
 
 PLANTED: dict[str, str] = {
     dialect: f"Planted/{dialect}+{number}=Key" for number, dialect in enumerate(DIALECTS)
@@ -31,7 +31,7 @@ HEADER = "planted-header-value-77"
 @pytest.fixture(scope="module")
 def leaky(behind: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A gateway whose upstreams have keys of their own. Nobody may ever have been told one."""
-    more: dict[str, object] = {**PATIENT, **QUICK, "headers": {"X-Team": HEADER}}
+    more: dict[str, object] = {**PATIENT, "headers": {"X-Team": HEADER}}
     settings = "\n".join(
         place(dialect, dialect, behind.url, **more, api_key=key) for dialect, key in PLANTED.items()
     )

@@ -1,4 +1,4 @@
-"""The fast path of the chat decoder: its parts are those of the full parser."""
+"""Templates of frames: what fits one has the parts that the full parser would find."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.strategies import THOROUGH
+from weft.codec import Pipe
 from weft.context import Context
-from weft.dialects.openai_chat.decoder import ChatDecoder
-from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
-from weft.findings import Findings
+from weft.dialects import DIALECTS
+from weft.dialects.delta_templates import MAX_TEMPLATES, FrameTemplate
 from weft.ids import Ids
 from weft.parts import Finish, Part, ResponseMetadata, TextDelta, TextEnd, TextStart, ToolCall
 from weft.sse import DONE, Frame
@@ -25,6 +25,10 @@ def chunk(text: str) -> Frame:
     return Frame(BEFORE + json.dumps(text).encode() + AFTER)
 
 
+def template_of(frame: Frame, text: str) -> FrameTemplate | None:
+    return FrameTemplate.of(frame, b'"content"', TextDelta("text_0", text))
+
+
 # What fits
 
 FITTING: dict[str, tuple[bytes, str]] = {
@@ -32,18 +36,20 @@ FITTING: dict[str, tuple[bytes, str]] = {
     "the same text": (b'"a"', "a"),
     "a longer one": (b'"' + b"b" * 5000 + b'"', "b" * 5000),
     "spaces": (b'"  "', "  "),
-    "spaces around it": (b' "b" ', "b"),
     "escapes": (rb'"\"\\\/\n\t\u0041\u001f"', '"\\/\n\tA\x1f'),
     "braces and quotes": (rb'"{\"content\":\"x\"}},"', '{"content":"x"}},'),
     "its own end": (json.dumps(AFTER.decode()).encode(), AFTER.decode()),
     "nothing": (b'""', ""),
+    "letters beyond ASCII": ('"é"'.encode(), "é"),
+    "letters beyond ASCII, escaped": (rb'"\u00e9"', "é"),
+    "a whole pair": (rb'"\ud83d\ude00"', "😀"),
 }
 
 
 @pytest.mark.parametrize("case", FITTING)
 def test_a_chunk_that_differs_only_in_its_text_gives_that_text(case: str) -> None:
     value, text = FITTING[case]
-    made = ChunkTemplate.from_chunk(chunk("a"), "a")
+    made = template_of(chunk("a"), "a")
     assert made is not None
     assert made.match(Frame(BEFORE + value + AFTER, number=7, offset=99)) == text
 
@@ -53,7 +59,7 @@ def test_a_chunk_that_differs_only_in_its_text_gives_that_text(case: str) -> Non
 def test_a_template_is_made_of_any_text_that_is_not_escaped(text: str, gap: bytes) -> None:
     before = BEFORE[:-1] + gap
     value = json.dumps(text, ensure_ascii=False).encode()
-    made = ChunkTemplate.from_chunk(Frame(before + value + AFTER), text)
+    made = template_of(Frame(before + value + AFTER), text)
     assert made is not None
     assert made.match(Frame(before + b'"b"' + AFTER)) == "b"
 
@@ -66,9 +72,6 @@ NOT_FITTING: dict[str, Frame] = {
     "a second content": Frame(BEFORE + b'"b","content":"c"' + AFTER),
     "more choices": Frame(BEFORE + b'"b"},"finish_reason":null},{"delta":{"role":"x"' + AFTER),
     "another spacing": Frame(BEFORE + b'"b"' + AFTER.replace(b",", b", ")),
-    "letters beyond ASCII": Frame(BEFORE + '"é"'.encode() + AFTER),
-    "letters beyond ASCII, escaped": Frame(BEFORE + rb'"\u00e9"' + AFTER),
-    "a whole pair": Frame(BEFORE + rb'"\ud83d\ude00"' + AFTER),
     "a high half": Frame(BEFORE + rb'"b\ud83d"' + AFTER),
     "a low half": Frame(BEFORE + rb'"\ude00b"' + AFTER),
     "bytes that are no UTF-8": Frame(BEFORE + b'"\xff"' + AFTER),
@@ -78,6 +81,7 @@ NOT_FITTING: dict[str, Frame] = {
     "a number": Frame(BEFORE + b"7" + AFTER),
     "a list": Frame(BEFORE + b'["b"]' + AFTER),
     "no value": Frame(BEFORE + AFTER),
+    "spaces around it": Frame(BEFORE + b' "b" ' + AFTER),
     "its beginning alone": Frame(BEFORE),
     "its end alone": Frame(AFTER),
     "the terminator": Frame(DONE),
@@ -91,16 +95,16 @@ NOT_FITTING: dict[str, Frame] = {
 
 @pytest.mark.parametrize("case", NOT_FITTING)
 def test_a_chunk_that_differs_elsewhere_is_parsed_in_full(case: str) -> None:
-    made = ChunkTemplate.from_chunk(chunk("a"), "a")
+    made = template_of(chunk("a"), "a")
     assert made is not None
     assert made.match(NOT_FITTING[case]) is None
 
 
 def test_a_chunk_shorter_than_the_template_does_not_match() -> None:
-    made = ChunkTemplate.from_chunk(Frame(b'{"a":"}","content":"a"}'), "a")
+    made = template_of(Frame(b'{"a":"}","content":"a"}'), "a")
     assert made is not None
     assert made.match(Frame(b'{"a":"}","content":}')) is None
-    one = ChunkTemplate.from_chunk(Frame(b'"content":"a","content'), "a")
+    one = template_of(Frame(b'"content":"a","content'), "a")
     assert one is not None
     assert one.match(Frame(b'"content":"","content')) == ""
     assert one.match(Frame(b'"content":"content')) is None
@@ -121,7 +125,6 @@ WITHOUT_TEMPLATE: dict[str, Frame] = {
     "the word behind": Frame(BEFORE + b'"a","type":"content"' + AFTER),
     "a longer key": Frame(b'{"my\\"content":"a"}'),
     "nothing behind": Frame(BEFORE + b'"a"'),
-    "a name": replace(chunk("a"), event="delta"),
     "a number of the event": replace(chunk("a"), id="7"),
     "no end of the event": replace(chunk("a"), cut=True),
     "one of several lines": replace(chunk("a"), split=True),
@@ -130,7 +133,91 @@ WITHOUT_TEMPLATE: dict[str, Frame] = {
 
 @pytest.mark.parametrize("case", WITHOUT_TEMPLATE)
 def test_no_template_is_made_if_the_position_of_the_text_is_uncertain(case: str) -> None:
-    assert ChunkTemplate.from_chunk(WITHOUT_TEMPLATE[case], "a") is None
+    assert template_of(WITHOUT_TEMPLATE[case], "a") is None
+
+
+# Numbers and padding
+
+NUMBER = b'"sequence_number"'
+NUMBERED = {
+    "before the text": b'{"sequence_number":%d,"delta":%b,"x":[]}',
+    "behind it": b'{"delta": %b, "sequence_number": %d}',
+    "behind padding": b'{"delta":%b,"obfuscation":"%b","sequence_number":%d}',
+}
+
+
+def numbered(case: str, number: int, text: bytes, padding: bytes = b"ab") -> Frame:
+    fields = {"before the text": (number, text), "behind it": (text, number)}
+    return Frame(NUMBERED[case] % fields.get(case, (text, padding, number)))
+
+
+@pytest.mark.parametrize("case", NUMBERED)
+def test_each_frame_has_the_next_number(case: str) -> None:
+    made = FrameTemplate.of(numbered(case, 9, b'"a"'), b'"delta"', TextDelta("t", "a"))
+    assert made is not None
+    assert made.count(NUMBER, 9)
+    assert made.fixed is None
+    assert made.match(numbered(case, 9, b'"b"')) is None
+    assert made.match(numbered(case, 11, b'"b"')) is None
+    for number, padding in ((10, b""), (11, b"xyz09Z")):
+        assert made.match(numbered(case, number, b'"b"', padding)) == "b"
+    assert made.match(numbered(case, 11, b'"b"')) is None
+    # A text that is empty is for the decoder, which counts the frame itself.
+    assert made.match(numbered(case, 12, b'""')) == ""
+    assert made.match(numbered(case, 12, b'"c"')) == "c"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"delta":"a","sequence_number":9.5}',
+        b'{"delta":"a","sequence_number":90}',
+        b'{"delta":"a","sequence_number":"9"}',
+        b'{"delta":"a"}',
+        b'{"sequence_number":9,"delta":"a","sequence_number":9}',
+        b'{"delta":"a","x":{"sequence_number":9},"sequence_number":9}',
+    ],
+)
+def test_a_number_in_an_uncertain_place_is_not_counted(frame: bytes) -> None:
+    made = FrameTemplate.of(Frame(frame), b'"delta"', TextDelta("t", "a"))
+    assert made is not None
+    assert not made.count(NUMBER, 9)
+
+
+PADDED = b'{"id":"1","choices":[{"delta":{"content":"%b"}}],"obfuscation":"%b"}'
+
+
+@pytest.mark.parametrize(
+    ("padding", "text"),
+    [(b"", "b"), (b"xY09", "b"), (b"\\n", None), (b'","x":"', None), (b"-", None)],
+)
+def test_padding_may_differ(padding: bytes, text: str | None) -> None:
+    made = template_of(Frame(PADDED % (b"a", b"abc")), "a")
+    assert made is not None
+    assert made.match(Frame(PADDED % (b"b", padding))) == text
+
+
+def test_a_field_of_that_name_inside_another_object_may_not_differ() -> None:
+    frame = b'{"choices":[{"delta":{"content":"a","extra_content":{"obfuscation":"%b"}}}]}'
+    made = template_of(Frame(frame % b"abc"), "a")
+    assert made is not None
+    assert made.match(Frame(frame % b"abc")) == "a"
+    assert made.match(Frame(frame % b"abd")) is None
+
+
+def test_a_decoder_may_want_to_read_a_frame_that_fits() -> None:
+    made = template_of(chunk("a"), "a")
+    assert made is not None
+    seen: list[tuple[str, bytes]] = []
+
+    def note(text: str, data: bytes) -> bool:
+        seen.append((text, data))
+        return text != "no"
+
+    made.note = note
+    texts = [made.match(chunk(text)) for text in ("b", "no", "", "c")]
+    assert texts == ["b", None, "", "c"]
+    assert seen == [(text, chunk(text).data) for text in ("b", "no", "c")]
 
 
 # The decoder
@@ -143,10 +230,9 @@ class Decoded:
 
 
 def decoded(frames: Sequence[Frame]) -> Decoded:
-    findings = Findings()
-    decoder = ChatDecoder(Context(ids=Ids(b"seed")), findings)
-    parts = [part for frame in frames for part in decoder.feed(frame)] + decoder.finish()
-    return Decoded(parts, [finding.code for finding in findings.found])
+    pipe = Pipe(DIALECTS["openai-chat"], Context(ids=Ids(b"seed")))
+    parts = [part for frame in frames for part in pipe.feed([frame])] + pipe.finish()
+    return Decoded(parts, [finding.code for finding in pipe.findings.found])
 
 
 def respaced(frames: Sequence[Frame]) -> list[Frame]:
@@ -252,13 +338,12 @@ def test_a_similar_key_is_not_mistaken_for_content() -> None:
 
 
 def test_a_matching_chunk_after_the_end_yields_nothing() -> None:
-    findings = Findings()
-    decoder = ChatDecoder(Context(ids=Ids(b"seed")), findings)
+    pipe = Pipe(DIALECTS["openai-chat"], Context(ids=Ids(b"seed")))
     for text in "ab":
-        decoder.feed(chunk(text))
-    decoder.finish()
-    assert decoder.feed(chunk("c")) == []
-    assert [finding.code for finding in findings.found] == ["after-finish"]
+        pipe.feed([chunk(text)])
+    pipe.finish()
+    assert pipe.feed([chunk("c")]) == []
+    assert [finding.code for finding in pipe.findings.found] == ["after-finish"]
 
 
 # Any stream

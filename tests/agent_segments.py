@@ -52,7 +52,7 @@ from weft.agent.events import (
     text_result,
 )
 from weft.agent.gate import judge
-from weft.agent.merge import StretchEntry, TurnParts
+from weft.agent.merge import SegmentEntry, TurnParts
 from weft.agent.state import Call, RunState
 from weft.agent.tool_spec import ToolSpec
 from weft.agent.tools import BadArguments
@@ -82,12 +82,12 @@ RESULTS = st.sampled_from(["", "done", "more\nlines", '{"k":1}', "[1]"])
 
 
 @dataclass
-class StretchCase:
-    """What happened in one stretch of a run."""
+class SegmentCase:
+    """What happened in one segment of a run."""
 
     calls: list[Call]
     """Those that were open where it began."""
-    entries: list[StretchEntry] = field(default_factory=list)
+    entries: list[SegmentEntry] = field(default_factory=list)
 
 
 @st.composite
@@ -112,8 +112,8 @@ def tidy_streams(draw: st.DrawFn) -> list[Part]:
 
 
 @st.composite
-def played_runs(draw: st.DrawFn, turns: st.SearchStrategy[list[Part]]) -> list[StretchCase]:
-    """The stretches of one run, whose turns stream what `turns` draws."""
+def played_runs(draw: st.DrawFn, turns: st.SearchStrategy[list[Part]]) -> list[SegmentCase]:
+    """The segments of one run, whose turns stream what `turns` draws."""
     return RunPlay(draw, turns).play()
 
 
@@ -138,7 +138,7 @@ class RunPlay:
             LABEL, "m", "", tuple(tools), LIMITS, interrupt, ambiguous
         )
         self.state = RunState("run")
-        self.stretches = [StretchCase([])]
+        self.segments = [SegmentCase([])]
         self.number = 0
 
     def chance(self, one_in: int) -> bool:
@@ -146,13 +146,13 @@ class RunPlay:
 
     def append(self, *events: AnyRunEvent) -> None:
         for event in events:
-            if self.state.waiting is not None:  # whatever follows a wait begins the next stretch
+            if self.state.waiting is not None:  # whatever follows a wait begins the next segment
                 calls = [copy(call) for call in self.state.open_calls]
-                self.stretches.append(StretchCase(calls))
+                self.segments.append(SegmentCase(calls))
             self.state.apply(event, 1.0)
-            self.stretches[-1].entries.append(event)
+            self.segments[-1].entries.append(event)
 
-    def play(self) -> list[StretchCase]:
+    def play(self) -> list[SegmentCase]:
         self.append(RunCreated(self.definition, (ASKED,)))
         for _ in range(40):
             if self.state.end is not None:
@@ -167,7 +167,7 @@ class RunPlay:
                 break
             if actions:
                 self.perform(actions)
-        return self.stretches
+        return self.segments
 
     def perform(self, actions: list[Action]) -> None:
         for action in actions:
@@ -211,11 +211,11 @@ class RunPlay:
             shown = self.draw(st.integers(0, len(parts)))
         cut = self.draw(st.integers(0, shown))
         for piece in (parts[:cut], parts[cut:shown]):
-            self.stretches[-1].entries.append(TurnParts(response, tuple(piece)))
+            self.segments[-1].entries.append(TurnParts(response, tuple(piece)))
         if shown < len(parts):
             self.append(TurnInterrupted(turn, attempt, "the process died"))
             # What arrives late belongs to an attempt that is over.
-            self.stretches[-1].entries.append(TurnParts(response, tuple(parts[shown:])))
+            self.segments[-1].entries.append(TurnParts(response, tuple(parts[shown:])))
         else:
             self.append(*self.turn_receipt(turn, attempt, folded(parts)))
 

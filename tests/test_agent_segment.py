@@ -1,4 +1,4 @@
-"""Where a stretch begins and ends in the log of a run, and what its calls are called."""
+"""Where a segment begins and ends in the log of a run, and what its calls are called."""
 
 import asyncio
 import subprocess
@@ -14,9 +14,10 @@ from tests.agent_processes import KillingStore, Places, tools_in
 from tests.agent_runs import ASKED, call_of, run_with
 from tests.agent_upstream import agent_upstream, by_turn, call, calls, text
 from tests.stores import empty
-from weft.agent import stretch
+from weft.agent import segment
+from weft.agent.agents import Agent
 from weft.agent.definition import AgentDefinition
-from weft.agent.driver import TurnQuestion
+from weft.agent.environment import FinishTurn, TurnRequest
 from weft.agent.events import (
     AnyRunEvent,
     ApprovalDecided,
@@ -28,9 +29,9 @@ from weft.agent.events import (
     TurnStarted,
     encode_event,
 )
-from weft.agent.runtime import Agent, Runtime
+from weft.agent.runtime import AgentRuntime
+from weft.agent.segment import SegmentStart, SegmentStream, public_id, run_of, start_after
 from weft.agent.state import RunState
-from weft.agent.stretch import StretchStart, StretchStream, public_id, run_of, start_after
 from weft.agent.tool_spec import ToolSpec
 from weft.assembler import Assembler
 from weft.lifecycle import violations
@@ -44,7 +45,7 @@ from weft.parts import (
     ToolCall,
     ToolResult,
 )
-from weft.relay.persistence import FinishResponse, Persistence
+from weft.relay.persistence import Persistence
 from weft.store.records import NewRun
 
 RUN = f"run_{'0' * 32}"
@@ -64,10 +65,10 @@ NO_A, NO_B = (ApprovalDecided(f"appr_{id}", id, False, "me") for id in "ab")
 CANCELLED = [ErrorPart("cancelled", "the run was cancelled"), Finish("error")]
 
 
-def stretch_of(
+def segment_of(
     folder: Path, events: Sequence[AnyRunEvent], answered: set[str], from_start: bool = False
 ) -> list[Part]:
-    """The parts of the stretch that begins with the answers to these calls."""
+    """The parts of the segment that begins with the answers to these calls."""
 
     async def main() -> list[Part]:
         async with KillingStore.opened(empty("sqlite", folder)) as store:
@@ -76,11 +77,11 @@ def stretch_of(
             await store.create_run(
                 NewRun(id=RUN, owner="", agent="helper", status=status, events=stored, due=None)
             )
-            runtime = Runtime(store, [], NobodyResponds())
+            runtime = AgentRuntime(store, [], NobodyResponds())
             start = await start_after(store, RUN, answered)
             if from_start:
-                start = StretchStart(RUN, RunState(RUN))
-            stream = StretchStream(runtime, Persistence(store), start, METADATA, label="helper")
+                start = SegmentStart(RUN, RunState(RUN))
+            stream = SegmentStream(runtime, Persistence(store), start, METADATA, label="helper")
             async with asyncio.timeout(10):
                 parts = await read_all(stream)
             assert await stream.next() == []
@@ -92,7 +93,7 @@ def stretch_of(
 
 
 class NobodyResponds:
-    async def respond(self, question: TurnQuestion, finish: FinishResponse) -> None:
+    async def respond(self, request: TurnRequest, finish: FinishTurn) -> None:
         raise AssertionError("nobody works on this run")
 
 
@@ -108,24 +109,24 @@ def asked_of(parts: Sequence[Part]) -> list[str]:
         [NO_B, RunWaiting(approvals=("a",)), NO_A],
     ],
 )
-def test_a_wait_that_is_over_does_not_end_a_stretch(
+def test_a_wait_that_is_over_does_not_end_a_segment(
     rest: list[AnyRunEvent], tmp_path: Path
 ) -> None:
-    parts = stretch_of(tmp_path, [*BEGUN, *rest, RunCancelled("me")], {"a", "b"})
+    parts = segment_of(tmp_path, [*BEGUN, *rest, RunCancelled("me")], {"a", "b"})
     assert parts == CANCELLED
 
 
-def test_a_stretch_ends_where_the_run_waits_for_another_answer(tmp_path: Path) -> None:
+def test_a_segment_ends_where_the_run_waits_for_another_answer(tmp_path: Path) -> None:
     events = [*BEGUN, NO_B, RunWaiting(approvals=("a",)), NO_A, RunCancelled("me")]
-    parts = stretch_of(tmp_path, events, {"b"})
+    parts = segment_of(tmp_path, events, {"b"})
     assert (asked_of(parts), parts[-1]) == ([f"{RUN}_1"], Finish("tool-calls"))
-    assert stretch_of(tmp_path, events, {"a"}) == CANCELLED
+    assert segment_of(tmp_path, events, {"a"}) == CANCELLED
 
 
 def test_a_turn_whose_response_was_removed_holds_up_nothing(tmp_path: Path) -> None:
     """The log of the run still says that it was."""
     events = [*BEGUN[:2], TurnFinished(1, 1, "stop"), RunCancelled("me")]
-    assert stretch_of(tmp_path, events, set(), from_start=True) == CANCELLED
+    assert segment_of(tmp_path, events, set(), from_start=True) == CANCELLED
 
 
 @given(calls=st.lists(st.sampled_from("abcdef"), min_size=1, unique=True), data=st.data())
@@ -134,12 +135,12 @@ def test_the_public_id_of_a_call_leads_back_to_it(calls: list[str], data: st.Dat
     state.id = RUN
     for id in calls:
         public = public_id(state, id)
-        assert (run_of(public), stretch.call_of(state, public)) == (RUN, id)
-        assert stretch.call_of(state, f"{public}_2") == id  # the same call, told once more
+        assert (run_of(public), segment.call_of(state, public)) == (RUN, id)
+        assert segment.call_of(state, f"{public}_2") == id  # the same call, told once more
     unknown = data.draw(
         st.sampled_from(["", "a", f"{RUN}_0", f"{RUN}_{len(calls) + 1}", "run_1_1"])
     )
-    assert stretch.call_of(state, unknown) is None
+    assert segment.call_of(state, unknown) is None
 
 
 # Processes that die
@@ -153,22 +154,22 @@ TURNS = by_turn(TALKING, text("All is fine."))
 
 def worker(url: str, upstream: str, folder: Path, kill: str) -> int:
     """Works on the run until it ends, or until the process is killed at this place."""
-    command = [sys.executable, "-m", "tests.agent_processes", url, upstream, str(folder), kill]
-    return subprocess.run(command, capture_output=True, timeout=60).returncode
+    command = [sys.executable, "-m", "tests.agent_processes", url, upstream, str(folder), "local"]
+    return subprocess.run([*command, kill], capture_output=True, timeout=60).returncode
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kill", ["before:1", "after:1", "before:2", "before:3", "effect:1"])
-def test_a_stretch_goes_on_with_the_process_that_takes_over(kill: str, tmp_path: Path) -> None:
+def test_a_segment_goes_on_with_the_process_that_takes_over(kill: str, tmp_path: Path) -> None:
     url = empty("sqlite", tmp_path)
 
     async def main(upstream: str) -> None:
         async with KillingStore.opened(url) as store:
             agent = Agent("helper", "m/m", "Help.", tools_in(tmp_path, Places()))
-            runtime = Runtime(store, [agent], NobodyResponds())
+            runtime = AgentRuntime(store, [agent], NobodyResponds())
             run = await runtime.start("helper", "Go.", key="the run")
-            start = StretchStart(run, RunState(run))
-            stream = StretchStream(runtime, Persistence(store), start, METADATA, label="helper")
+            start = SegmentStart(run, RunState(run))
+            stream = SegmentStream(runtime, Persistence(store), start, METADATA, label="helper")
             reading = asyncio.create_task(read_all(stream))
             assert await asyncio.to_thread(worker, url, upstream, tmp_path, kill) == -9
             assert not reading.done()
@@ -191,7 +192,7 @@ def test_a_stretch_goes_on_with_the_process_that_takes_over(kill: str, tmp_path:
         asyncio.run(main(upstream.url))
 
 
-async def read_all(stream: StretchStream) -> list[Part]:
+async def read_all(stream: SegmentStream) -> list[Part]:
     parts: list[Part] = []
     while not stream.ended:
         parts += await stream.next()

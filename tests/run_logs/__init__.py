@@ -1,0 +1,2 @@
+"""Logs of runs, one of each released version: a new version must fold and finish what an old one
+began."""

@@ -1,0 +1,148 @@
+"""Limits in one process and in several, without HTTP: nobody gets more than there is."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.test_relay_metering import BODY, target
+from weft.gateway.keys import Client, KeyRing
+from weft.gateway.ledger import UsageLedger
+from weft.gateway.limits import (
+    IDLE,
+    Admission,
+    KeyAccount,
+    KeyLimitReached,
+    Limiter,
+    LocalLimits,
+    Need,
+)
+from weft.gateway.settings.schema import BudgetSettings, KeyRules
+from weft.gateway.settings.secrets import ClientKey
+from weft.parts import Usage
+from weft.prices import DOLLAR, Price, PriceTable
+from weft.relay.incoming import IncomingRequest, RequestBody
+from weft.relay.metering import Charge
+from weft.scrub import Secret
+from weft.store.sql import SqlStore
+from weft.store.urls import store_from_url
+
+PRICES = PriceTable({"demo/m": Price(0.0, 1_000.0)}, {"demo": "demo:"})
+"""A thousand tokens, as many as are expected, cost a dollar."""
+
+REQUEST = IncomingRequest(RequestBody("openai-chat", BODY), "demo/m", True, caller="alice")
+
+
+def limiter(rules: KeyRules, store: SqlStore | None = None) -> Limiter:
+    keys = KeyRing([ClientKey("alice", Secret("0123456789"), rules)], None)
+    return Limiter(keys, UsageLedger(store, PRICES), PRICES, store)
+
+
+def use(admission: Admission, tokens: int) -> None:
+    usage = Usage(0, tokens)
+    admission.charge(Charge("alice", "demo/m", "reported", usage, 1, False, False, 1_794_916_800.0))
+    admission.close()
+
+
+async def admitted(limiters: Sequence[Limiter], number: int) -> list[Admission]:
+    found = await asyncio.gather(
+        *(limiters[at % len(limiters)].admit(REQUEST, [target()]) for at in range(number)),
+        return_exceptions=True,
+    )
+    assert all(isinstance(one, Admission | KeyLimitReached) for one in found), found
+    return [one for one in found if isinstance(one, Admission)]
+
+
+def test_streams_of_one_process() -> None:
+    async def play() -> None:
+        one = limiter(KeyRules(streams=3))
+        running = await admitted([one], 10)
+        assert len(running) == 3
+        running[0].close()
+        running[0].close()  # once is enough
+        assert len(await admitted([one], 5)) == 1
+
+    asyncio.run(play())
+
+
+def test_slots_that_were_just_used_are_kept_for_the_next_streams() -> None:
+    async def play() -> None:
+        store = LocalLimits()
+        account = KeyAccount.of(Client("alice", rules=KeyRules(streams=100)))
+        assert account is not None
+        assert account.streams is not None
+        one, now = Need(1, 1, 0, 0), asyncio.get_running_loop().time()
+        await account.fill(store, "here", one)
+        assert account.try_take(one, now)
+        account.streams.used = 0  # it has ended
+        await account.give_back(store, now + IDLE / 2)
+        assert account.try_take(one, now + IDLE / 2)  # without a look into the store
+        account.streams.used = 0
+        await account.give_back(store, now + 2 * IDLE)
+        everything = await store.reserve_streams("alice", "there", 100, 100, 0)
+        assert everything.granted == 100  # others can have all of them again
+
+    asyncio.run(play())
+
+
+def test_a_key_without_limits_is_not_limited() -> None:
+    async def play() -> None:
+        assert len(await admitted([limiter(KeyRules())], 500)) == 500
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("tokens", [1_000, 100, 3_000])
+def test_a_budget_is_exceeded_by_no_more_than_what_was_in_flight(
+    tmp_path: Path, tokens: int
+) -> None:
+    """Three processes, and responses as long as expected, shorter, and longer."""
+
+    async def play() -> None:
+        stores = [store_from_url(f"sqlite:///{tmp_path / 'store.db'}") for _ in range(3)]
+        for store in stores:
+            await store.open()
+            await store.take_lease(15.0)
+        rules = KeyRules(budget=BudgetSettings(total=20.0))
+        limiters = [limiter(rules, store) for store in stores]
+        chance, spent, most = random.Random(tokens), 0, 0
+        running: list[Admission] = []
+        for _ in range(60):
+            running += await admitted(limiters, 4)
+            most = max(most, len(running))
+            chance.shuffle(running)
+            while len(running) > 3:
+                use(running.pop(), tokens)
+                spent += tokens * DOLLAR // 1_000
+            for one in limiters:
+                await one.ledger.flush()
+                await one.give_back()
+        for admission in running:
+            use(admission, tokens)
+            spent += tokens * DOLLAR // 1_000
+        for one in limiters:
+            await one.ledger.flush()
+        rows = await stores[0].accounts.usage("alice")
+        assert sum(row.cost for row in rows) == spent
+        beyond = max(0, tokens - 1_000) * DOLLAR // 1_000
+        assert spent <= 20 * DOLLAR + most * beyond
+        # What is left is reserved for the three that run, held as a part by a process, or less than
+        # one more may cost.
+        assert spent >= (20 - 3 - 3 * 0.4 - 1) * DOLLAR
+        for store in stores:
+            await store.close()
+
+    asyncio.run(play())
+
+
+def test_a_limit_that_cannot_be_checked_is_unavailable(tmp_path: Path) -> None:
+    async def play() -> None:
+        store = store_from_url(f"sqlite:///{tmp_path / 'store.db'}")
+        one = limiter(KeyRules(requests_per_minute=5), store)  # which is not open
+        with pytest.raises(KeyLimitReached) as refused:
+            await one.admit(REQUEST, [target()])
+        assert refused.value.status == 503
+
+    asyncio.run(play())
