@@ -1,13 +1,15 @@
 # Every target sets up .venv by itself; PYTHON chooses the interpreter it is made with.
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= auto
+# Twice as many as there are cores: many tests wait for processes and clocks.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 # Compiled once, not once for each process of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: serve test test-long test-clients coverage check docs bench fuzz explore fmt clean
 
-serve: .venv/ready
+# Needs the gateway alone, which installs in seconds; what tests and checks need is in .venv/ready.
+serve: .venv/gateway
 	@$(BIN)/weft serve
 
 test: .venv/ready
@@ -22,13 +24,17 @@ test-long: .venv/ready coverage
 test-clients: .venv/ready
 	$(BIN)/python -m pytest -q -m clients tests/node_clients
 
-# What stands above the codecs is tested by `make test`; the gate asks for values, law and codecs, by
-# examples alone: chance would make it pass one day and fail the next.
-OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,agent_* bodies cli* \
+# What stands above the codecs is tested by `make test`; the gate asks for values, law and codecs, and
+# for what decides in the agent runtime, by examples alone: chance would make it pass one day and fail
+# the next.
+OUTER := browser clients crash faults node_clients security $(patsubst %,test_%.py,accounting \
+  agent_changes agent_clients agent_cluster agent_cost agent_dispatch agent_followers agent_kill* \
+  agent_library agent_mcp* agent_run* agent_segment agent_upstream agent_workers \
+  background bodies cli* discovery examples idempotency make page_files rerun trace_http \
   chat_store compacting conversations counting coverage_gate demo_* docs* exports fuzz* \
-  gateway_* heads layers logs mutants open_responses* passthrough_gateway protocol relay_* \
-  response_identity runs scrub server settings store* stored* taken_* tool_sessions upstream_* verify* \
-  websocket wheel workers writers)
+  gateway_* heads layers logs metrics mutants open_responses* passthrough_gateway protocol relay_* \
+  response_identity runs scrub server settings store* stored* taken_* telemetry \
+  tool_sessions upstream_* verify* websocket wheel workers writers)
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist worksteal \
@@ -52,7 +58,10 @@ bench: .venv/ready
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.gateway.storing
+	$(BIN)/python -m bench.gateway.growth
+	$(BIN)/python -m bench.gateway.accounting
 	$(BIN)/python -m bench.agent
+	$(BIN)/python -m bench.observing
 
 # Both stop at a number of inputs, or after SECONDS each; SEED names the inputs.
 SEED ?= 1
@@ -73,13 +82,22 @@ fmt: .venv/ready
 clean:
 	rm -rf .venv site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# Made anew when what it holds changes. An interrupted set-up leaves no `ready` behind.
-.venv/ready: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+# Made anew when what it holds changes. An interrupted set-up leaves no stamp behind.
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+.venv/gateway: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer")'
+	@echo "Creating .venv with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv .venv
+	@echo 'Installing weft[gateway] into it ...'
+	@$(PIP) -e '.[gateway]'
+	@touch $@
+
+.venv/ready: .venv/gateway
+	@echo 'Installing what tests and checks need: weft[dev]. This takes a few minutes ...'
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
 .venv/docs: .venv/ready
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@echo 'Installing what the documentation needs: weft[docs] ...'
+	@$(PIP) -e '.[docs]'
 	@touch $@
