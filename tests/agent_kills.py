@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tests.agent_processes import CONVERSATION, KillingStore, effects, runtime_on, to_rest
+from tests.agent_processes import (
+    CONVERSATION,
+    LASTING,
+    LEASE,
+    KillingStore,
+    effects,
+    runtime_on,
+    to_rest,
+)
 from tests.agent_upstream import AgentUpstream, Script, agent_upstream
 from tests.agent_workers import NEVER
 from tests.stores import empty
@@ -78,11 +86,14 @@ def site(backend: Backend, folder: Path, script: Script) -> Iterator[Site]:
 async def settle(there: Site) -> None:
     """Goes on with the run to its end. A person looks what has happened to parked calls, in this
     run and in its descendants."""
-    async with runtime_on(there.url, there.upstream.url, there.folder, sweep=there.sweep) as (
-        runtime,
-        store,
-        _,
-    ):
+    async with runtime_on(
+        there.url,
+        there.upstream.url,
+        there.folder,
+        lease=LEASE,
+        sweep=there.sweep,
+        run_lease=LASTING,  # nobody kills this process
+    ) as (runtime, store, _):
         id = await runtime.start("helper", "Go.", key="the run")
         while (await to_rest(runtime, id))[0] == "run.waiting":
             for row in (await store.runs("")).runs:

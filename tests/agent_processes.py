@@ -45,6 +45,10 @@ from weft.upstream.http import HttpUpstream
 LEASE = 0.6
 """Seconds: tests need not wait long for the run of a process that was killed."""
 
+LASTING = 30.0
+"""Seconds of a lease that nobody waits for. On a busy machine a process would lose a short one, and
+do again what may be repeated, or park what may not."""
+
 CONVERSATION = "conv_1"
 """If there is one with this id, the run continues it."""
 
@@ -208,12 +212,14 @@ async def runtime_on(
     kill: str = "",
     agent: Agent | None = None,
     models_of: Callable[[RelayModels], Models] = lambda models: models,
-    lease: float = LEASE,
+    lease: float = LASTING,
     sweep: float | None = None,
     serving: bool = True,
+    run_lease: float | None = None,
 ) -> AsyncIterator[tuple[AgentRuntime, KillingStore, Places]]:
     """A runtime; with `sweep`, on a queue that is swept so often. One that does not serve starts
-    runs and decides about them, for others to work on."""
+    runs and decides about them, for others to work on. `lease` is that of the process, and of its
+    runs unless there is a `run_lease`; the shorter it is, the sooner the dead are noticed."""
     places = Places(kill)
     store = KillingStore(url, places)
     config = UpstreamConfig("m", "openai-chat", upstream, retry=RetryPolicy(attempts=1))
@@ -229,7 +235,9 @@ async def runtime_on(
     if sweep is not None:
         dispatcher = PgQueuerDispatcher(store, url, lease=lease, sweep=sweep)
     await dispatcher.open()
-    runtime = AgentRuntime(store, [agent], models_of(models), lease=lease, dispatcher=dispatcher)
+    runtime = AgentRuntime(
+        store, [agent], models_of(models), lease=run_lease or lease, dispatcher=dispatcher
+    )
     try:
         if serving:
             await runtime.__aenter__()
@@ -263,9 +271,7 @@ async def to_rest(runtime: AgentRuntime, id: str) -> tuple[str, list[AnyRunEvent
 
 
 async def main(url: str, upstream: str, folder: Path, sweep: float | None, kill: str) -> None:
-    # Nobody waits for the lease of a process that is not killed; on a busy machine it would lose a
-    # short one, and do again what may be repeated.
-    lease = LEASE if kill or sweep is not None else 30.0
+    lease = LEASE if kill or sweep is not None else LASTING
     async with runtime_on(url, upstream, folder, kill, lease=lease, sweep=sweep) as opened:
         runtime, store, places = opened
         made = await store.conversation("", CONVERSATION)

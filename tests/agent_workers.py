@@ -89,7 +89,7 @@ class WorkerProcess:
     def end(self, number: signal.Signals) -> int:
         """Sends a signal that ends it; returns its exit code."""
         self.send(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @contextmanager

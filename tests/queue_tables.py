@@ -40,7 +40,7 @@ async def until_rows(url: str, table: str, query: str, expected: Rows) -> None:
         await connection.add_listener(f"told_{schema}", lambda *_: changed.set())
         named = table.replace("QUEUE", f"weft_queue_{schema}")
         await connection.execute(TELL.replace("ON TABLE", f"ON {named}").replace("SCHEMA", schema))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await query_queue(url, query) != expected:
                 await changed.wait()
                 changed.clear()

@@ -329,7 +329,7 @@ class Running:
 
 @contextmanager
 def running(
-    limits: ConnectionLimits, *, loop: str = "auto", keep_alive: float = 5.0
+    limits: ConnectionLimits, *, loop: str = "auto", keep_alive: float = 75.0
 ) -> Iterator[Running]:
     """A server with these limits, in a thread."""
     said: queue.Queue[str] = queue.Queue()
@@ -632,7 +632,7 @@ def live(mode: str, limit: float, sockets: list[socket.socket], ready: Callable[
 
 
 def die(sockets: list[socket.socket], ready: Callable[[], None]) -> int:
-    _say("started")
+    _say(f"started {time.monotonic()}")
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 

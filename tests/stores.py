@@ -27,8 +27,8 @@ with warnings.catch_warnings():
 
 Kind = Literal["sqlite", "postgres"]
 KINDS: tuple[Kind, ...] = ("sqlite", "postgres")
-SWIFT = WritePolicy(timeout=5.0, flush_interval=0.01)
-"""A pause too short to be felt."""
+SWIFT = WritePolicy(timeout=60.0, flush_interval=0.01)
+"""A pause too short to be felt; and no write is given up because a busy machine is slow."""
 
 
 # Databases

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_processes import LEASE, KillingStore, effects, runtime_on, to_rest
+from tests.agent_processes import LASTING, LEASE, KillingStore, effects, runtime_on, to_rest
 from tests.agent_runs import ASKED as ASKED_ITEM
 from tests.agent_upstream import (
     AgentUpstream,
@@ -174,6 +174,7 @@ def test_a_bug_is_met_a_few_times_and_then_ends_the_run(times: int, tmp_path: Pa
             tmp_path,
             agent=agent,
             models_of=lambda models: BrokenModels(models, times),
+            lease=LEASE,  # it expires after each of them
         ) as (runtime, _, _):
             id = await runtime.start("helper", "Go.")
             last, events = await to_rest(runtime, id)
@@ -214,7 +215,7 @@ def test_a_run_whose_agent_nobody_has_ends_at_last(tmp_path: Path) -> None:
             _,
         ):
             await runtime.add_message(id, "Hurry up.")
-            assert await runtime.advance(id) == LEASE
+            assert await runtime.advance(id) == LASTING
             assert (await runtime.row(id)).status == "running"
             abandoning = AgentRuntime(store, [], NobodyResponds(), lease=LEASE, patience=1e-6)
             async with abandoning:
@@ -311,7 +312,7 @@ def test_an_event_of_a_newer_version_ends_no_run(tmp_path: Path) -> None:
             id = await runtime.start("helper", "Go.")
             event = ("run.dreamt", b'{"kind":"run.dreamt"}')
             await store.append_run(RunAppend(run=id, at=1, events=[event], status="running"))
-            assert await runtime.advance(id) == LEASE
+            assert await runtime.advance(id) == LASTING
             row = await runtime.row(id)
             assert (row.seq, row.status) == (2, "running")
 

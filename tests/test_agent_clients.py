@@ -46,9 +46,9 @@ def look(order: str) -> str:
 SETTINGS = """
 [store]
 url = "sqlite:///clients.db"
-lease = 1.0
+lease = {lease}
 [workers]
-lease = 1.0
+lease = {lease}
 [upstreams.m]
 dialect = "openai-chat"
 base_url = {upstream}
@@ -89,7 +89,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("clients")
     (folder / "clients_shop.py").write_text(SHOP)
     with agent_upstream(script) as upstream:
-        settings = SETTINGS.format(upstream=json.dumps(upstream.url))
+        settings = SETTINGS.format(upstream=json.dumps(upstream.url), lease=15.0)
         with gateway(settings, folder) as served:
             yield Shop(served, folder)
 
@@ -203,8 +203,11 @@ def test_the_openai_sdk_resumes_the_stream_of_an_agent_across_a_kill(tmp_path: P
     held = HeldScript(script, turn=0)
     (tmp_path / "clients_shop.py").write_text(SHOP)
     with agent_upstream(held) as upstream:
-        settings = SETTINGS.format(upstream=json.dumps(upstream.url))
-        with gateway(settings, tmp_path) as first:
+        # Only that of the one that is killed need expire soon.
+        brief, settings = (
+            SETTINGS.format(upstream=json.dumps(upstream.url), lease=lease) for lease in (1.0, 15.0)
+        )
+        with gateway(brief, tmp_path) as first:
             client = openai.OpenAI(base_url=f"{first.url}/v1", api_key="-", max_retries=0)
             made = client.responses.create(model="helper", input="Find order-1.", background=True)
             asyncio.run(held.arrived(1))

@@ -186,7 +186,7 @@ def machines(
 @DISPATCHERS
 def test_a_run_belongs_to_no_machine(dispatcher: str, tmp_path: Path) -> None:
     script = HeldScript(PAY, turn=1)
-    with machines(tmp_path, script, dispatcher, 2.0) as (there, one, other, worker):
+    with machines(tmp_path, script, dispatcher, 4.0) as (there, one, other, worker):
         ids = [one.start() for _ in range(6)]
         unwanted = one.start()
         followers = [other.follow(id) for id in ids]

@@ -57,7 +57,7 @@ class Queue:
     async def serve_until(self, advance: Advance, done: asyncio.Event) -> None:
         stop = asyncio.Event()
         serving = asyncio.create_task(self.dispatcher.serve({RUNS: advance}, stop))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await done.wait()
             stop.set()
             await serving
@@ -161,7 +161,7 @@ def test_a_process_that_stops_gives_its_hints_back(tmp_path: Path) -> None:
 
             await there.start()
             serving = asyncio.create_task(there.dispatcher.serve({RUNS: advance}, stop))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await taken.wait()
                 stop.set()
                 await serving
@@ -217,7 +217,7 @@ def test_the_sweep_finds_background_responses_that_nobody_runs(tmp_path: Path) -
                 return None
 
             serving = asyncio.create_task(there.dispatcher.serve({RESPONSES: advance}, stop))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await done.wait()
                 stop.set()
                 await serving

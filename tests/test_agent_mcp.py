@@ -6,9 +6,11 @@ import logging
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -244,7 +246,7 @@ def test_headers_reach_the_server_and_secrets_are_not_shown() -> None:
         config = McpServerConfig(
             name="test", url=url, headers={"authorization": "Bearer x"}, connect_timeout=2
         )
-        assert "Server returned an error response" in asyncio.run(unavailable(config))
+        asyncio.run(unavailable(config, "Server returned an error response"))
     assert set(seen) == {"Bearer x"}
 
 
@@ -260,14 +262,20 @@ def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str
             thread.join()
 
 
-async def unavailable(config: McpServerConfig, resolve: Resolver = system_resolver) -> str:
-    """Why the tools of a server cannot be listed."""
+async def unavailable(
+    config: McpServerConfig, why: str, resolve: Resolver = system_resolver
+) -> str:
+    """Returns when the tools of a server cannot be listed for this reason; on a busy machine an
+    attempt may fail for want of time before it."""
+    found = ""
     async with McpClient(config, resolve) as server:
-        while True:
+        end = time.monotonic() + 60
+        while why not in found:
+            assert time.monotonic() < end, found
             with pytest.raises(McpUnavailable) as caught:
                 await server.tools()
-            if not str(caught.value).endswith("still connecting"):
-                return str(caught.value)
+            found = str(caught.value)
+    return found
 
 
 # Definitions
@@ -336,7 +344,10 @@ def test_all_calls_in_progress_become_ambiguous_and_the_next_one_finds_a_new_pro
 @pytest.mark.parametrize("transport", HTTP)
 def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> None:
     async def test() -> None:
-        first = HttpServer(transport)
+        reserved = socket.socket()  # so that nobody else gets the port meanwhile
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        first = HttpServer(transport, reserved.getsockname()[1])
         second = None
         try:
             config = McpServerConfig(name="test", url=first.url, connect_timeout=20)
@@ -355,6 +366,7 @@ def test_a_server_that_comes_back_on_its_port_is_used_again(transport: str) -> N
         finally:
             if second is not None:
                 second.close()
+            reserved.close()
 
     asyncio.run(test())
 
@@ -436,7 +448,7 @@ def test_a_call_before_the_start_is_not_sent() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_server_that_cannot_be_used_says_why(config: McpServerConfig, why: str) -> None:
-    assert why in asyncio.run(unavailable(config))
+    asyncio.run(unavailable(config, why))
 
 
 # Servers that misbehave
@@ -655,8 +667,8 @@ def test_a_server_and_its_children_are_gone_when_it_is_closed(
 
 @pytest.mark.long
 def test_a_server_that_ignores_every_word_is_killed() -> None:
-    why = asyncio.run(unavailable(misbehaving("stubborn", connect_timeout=0.5)))
-    assert "no connection within 0.5 s" in why
+    config = misbehaving("stubborn", connect_timeout=0.5)
+    asyncio.run(unavailable(config, "no connection within 0.5 s"))
     assert not children()
 
 
@@ -676,7 +688,7 @@ def test_whoever_does_not_wait_for_a_server_to_stop_has_it_killed() -> None:
         done, _ = await asyncio.wait((holding,), timeout=GRACE / 4)
         assert not done
         holding.cancel()
-        done, _ = await asyncio.wait((holding,), timeout=GRACE)
+        done, _ = await asyncio.wait((holding,), timeout=60)
         assert done
 
     asyncio.run(test())

@@ -206,9 +206,9 @@ def test_a_server_is_used_by_its_name_and_one_that_is_refused_says_why() -> None
         async with McpClient(config(url, "localhost"), Names(["127.0.0.1"])) as server:
             assert await call((await tools_of(server))["add"], '{"a":1,"b":2}') == finished("3")
         refused = McpServerConfig(name="far", url=url.replace("127.0.0.1", NAME), connect_timeout=1)
-        why = await unavailable(refused, Names(["127.0.0.1"]))
+        reason = "mcp.example resolves to 127.0.0.1, which is not a public address"
+        why = await unavailable(refused, reason, Names(["127.0.0.1"]))
         assert why.startswith("MCP server far: not connected: ")
-        assert "mcp.example resolves to 127.0.0.1, which is not a public address" in why
 
     server = HttpServer("http")
     try:

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 import pytest
@@ -42,6 +43,9 @@ from weft.agent.tools import BadArguments, PythonTool, ToolContext, load_tool, t
 from weft.errors import ArgumentTypeError, ArgumentValueError, InternalError
 from weft.request import FileContent, ImageContent, TextContent
 from weft.store.queries import Query, Row
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Size(enum.Enum):
@@ -539,7 +543,7 @@ from weft.agent.tools import PythonTool, ToolContext
 def stuck() -> None:
     threading.Event().wait()
 async def main() -> None:
-    tool = PythonTool(stuck, timeout=0.1)
+    tool = PythonTool(stuck, timeout=0.5)
     print(await tool.call(tool.decode("{}"), ToolContext("r", "c")))
 asyncio.run(main())
 """
@@ -558,19 +562,33 @@ def threads() -> Iterator[ToolThreads]:
         yield executor
 
 
+class BegunThreads(ToolThreads):
+    """The time of a call begins when its thread has begun it, however busy the machine is."""
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        begun = threading.Event()
+
+        def begin() -> T:
+            begun.set()
+            return function(*args, **kwargs)
+
+        job = super().submit(begin)
+        assert begun.wait(60)
+        return job
+
+
 def test_a_thread_that_is_late_is_left_behind_and_ambiguous(
-    threads: ToolThreads, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     release = threading.Event()
 
     def stuck() -> None:
         release.wait(30)
 
-    # Long enough for a busy machine to begin it.
-    outcome = run(PythonTool(stuck, timeout=0.5), executor=threads)
-    assert outcome == Ambiguous("no answer within 0.5 s; its thread cannot be stopped")
-    release.set()
-    threads.shutdown()
+    with BegunThreads(1) as threads:
+        outcome = run(PythonTool(stuck, timeout=0.05), executor=threads)
+        release.set()
+    assert outcome == Ambiguous("no answer within 0.05 s; its thread cannot be stopped")
     behind, ended = [record.getMessage() for record in caplog.records]
     assert (
         behind == "tool stuck, call run_1/call_1: its thread cannot be stopped and is left behind"

@@ -14,7 +14,7 @@ import openai
 import pytest
 from msgspec import Raw
 
-from tests.agent_processes import LEASE, KillingStore, Places, effects, tools_in
+from tests.agent_processes import LASTING, KillingStore, Places, effects, tools_in
 from tests.agent_upstream import (
     AgentUpstream,
     Chunks,
@@ -141,13 +141,13 @@ async def agent_world(
     config = UpstreamConfig("m", "openai-chat", model.url, retry=RetryPolicy(attempts=1))
     upstream = HttpUpstream(config)
     persistence = Persistence(store)
-    sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+    sessions = Sessions(persistence, policy=RetentionPolicy(lease=LASTING))
     await sessions.start(())
     models = RelayModels(Routing({"m": upstream}, {}), persistence, RequestLimits(), Scrubber([]))
     tools = tools_in(folder, places)
     agent = agent or Agent("helper", "m/m", "Help.", tools, tools_visible=tools_visible)
     try:
-        async with AgentRuntime(store, [agent], models, lease=LEASE) as runtime:
+        async with AgentRuntime(store, [agent], models, lease=LASTING) as runtime:
             agents = RunUpstream(runtime, persistence)
             routing = Routing({CONFIG.name: agents}, {"helper": (f"{CONFIG.name}/helper",)})
             yield AgentWorld(runtime, store, model, folder, persistence, routing)
@@ -983,7 +983,7 @@ def test_the_run_may_be_worked_on_by_another_process(kind: Kind, tmp_path: Path)
         async with agent_world(url, model, tmp_path, family(tmp_path), True) as worker:
             store = KillingStore(url, Places())
             persistence = Persistence(store)
-            sessions = Sessions(persistence, policy=RetentionPolicy(lease=LEASE))
+            sessions = Sessions(persistence, policy=RetentionPolicy(lease=LASTING))
             await sessions.start(())
             # Not entered: it starts runs, and works on none.
             runtime = AgentRuntime(store, worker.runtime.agents.values(), NoModels())

@@ -31,11 +31,15 @@ from weft.store.records import RunEvent
 
 pytestmark = pytest.mark.long  # several processes each, and leases that expire
 
-LEASE = 2.0
+LEASE = 4.0
+"""Of those that are killed. A machine that pauses for two seconds costs nobody such a lease."""
+LASTING = 20.0
+"""Of those that live: nobody waits for its end."""
+
 LONG = 300.0
 """A lease that does not expire during a test, nor does anybody look without being told."""
 
-TAKEN_OVER = LEASE * (1 + 1 / 5) + 3.0
+TAKEN_OVER = LEASE * (1 + 1 / 5) + 10.0
 """Seconds until the run of a dead process is worked on: its lease, the interval between two looks,
 and the time that a loaded machine needs."""
 
@@ -119,7 +123,7 @@ def test_runs_are_spread_over_processes_and_each_ends_once(
                 await ended(runtime, id)
         assert sorted(effects(tmp_path)) == sorted(f"{id}/a mail" for id in ids)
 
-    with cluster(MAIL, tmp_path, kind, sweep) as there, there.workers(3):
+    with cluster(MAIL, tmp_path, kind, sweep) as there, there.workers(3, LASTING):
         asyncio.run(scene(there))
 
 
@@ -221,7 +225,7 @@ def test_a_timer_of_seven_days_is_in_nobodys_way(tmp_path: Path) -> None:
             await waiting(there, runtime, await runtime.start("helper", "Go."))
             await runtime.decide_approval(first, approval, True, by="me")
             await ended(runtime, first)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < LONG / 10, "before anybody looks"
         assert effects(tmp_path) == [f"{first}/a fire"]
 
     with cluster(FIRE, tmp_path) as there, there.workers(2, LONG):
@@ -239,7 +243,7 @@ def test_a_timer_expires_without_a_sweep(tmp_path: Path) -> None:
     async def scene(there: Cluster) -> None:
         async with there.outside(agent) as runtime:
             id = await runtime.start("helper", "Go.")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 kinds = [event.kind async for event in runtime.events(id)]
         assert kinds[-1] == "run.finished"
         assert "approval.decided" in kinds
@@ -269,7 +273,7 @@ def test_a_stopped_process_hands_its_runs_over_at_once(tmp_path: Path) -> None:
                     await ended(runtime, id)
                 script.let_go()
                 await ended(runtime, ids[-1])
-                assert await asyncio.to_thread(first.process.wait, 30) == 0
+                assert await asyncio.to_thread(first.process.wait, 60) == 0
         assert sorted(effects(tmp_path)) == sorted(f"{id}/a mail" for id in ids)
 
     with cluster(script, tmp_path) as there, there.workers(1, LONG) as [first]:
@@ -285,7 +289,7 @@ def test_a_process_works_itself_on_what_it_starts(tmp_path: Path) -> None:
         ) as (runtime, store, _):
             id = await runtime.start("helper", "Go.")
             [(due,)] = await there.queue(
-                "SELECT execute_after > now() + '1 second' FROM QUEUE.pgqueuer"
+                "SELECT execute_after > created + '1 second' FROM QUEUE.pgqueuer"
             )
             assert due
             events = await ended(runtime, id)
@@ -332,15 +336,16 @@ def test_a_database_that_restarts_loses_nothing(tmp_path: Path) -> None:
             await asyncio.to_thread(postgres().stop)
             await asyncio.to_thread(postgres().ensure_postgres_running)
             script.let_go()
-            began = time.monotonic()
+            begun = [*ids]
             ids.append(await runtime.start("helper", "Go."))
             for id in ids:
-                await ended(runtime, id)
-            assert time.monotonic() - began < 15
+                events = await ended(runtime, id)
+                if id in begun:
+                    assert {event.epoch for event in events} == {0, 1}, "taken from the living"
         assert sorted(effects(tmp_path)) == sorted(f"{id}/a mail" for id in ids)
 
     # The lease is longer than the restart: those who work on the runs are alive.
-    with cluster(script, tmp_path) as there, there.workers(2, 20.0):
+    with cluster(script, tmp_path) as there, there.workers(2, LASTING):
         asyncio.run(scene(there))
 
 

@@ -312,8 +312,9 @@ def test_a_response_of_a_dead_process_can_be_cancelled(
 ) -> None:
     with cluster(backend, tmp_path, staged, concurrency=1) as made:
         here, there = made.start(), made.start()
-        busy = launch(made, there, f"chat/{staged.script([SILENCE])}")  # it cannot take more
-        model = staged.script([SILENCE])
+        model, other = staged.script([SILENCE]), staged.script([SILENCE])
+        busy = launch(made, there, f"chat/{other}")
+        staged.exchange(other)  # it cannot take more
         id = launch(made, here, f"chat/{model}")
         staged.exchange(model)
         kill(here)

@@ -209,7 +209,7 @@ def test_an_id_that_an_upstream_repeats_is_another_one_the_second_time(
     asked = {"model": "chat/chat", "store": True,
              "messages": [{"role": "user", "content": "the same again"}]}  # fmt: skip
     headers = {"Authorization": f"Bearer {KEYS['alice']}"}
-    with httpx.Client(base_url=served.url, headers=headers, trust_env=False) as http:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60, trust_env=False) as http:
         answers = [http.post("/v1/chat/completions", json=asked) for _ in range(2)]
     told = [one.json() for one in answers]
     assert told[0]["id"] != told[1]["id"]
@@ -251,7 +251,7 @@ def kept_by(policy: RetentionPolicy, folder: Path, wanted: dict[str, bool]) -> d
         sessions = Sessions(Persistence(store), policy=policy)
         await sessions.start([])
         left: dict[str, Entry] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while {id: one.pruned for id, one in left.items()} != wanted:
                 left = {one.id: one for one in await sessions.store.entries()}
         logs = {id: await sessions.store.blocks(id) for id in left}

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.gateway_process import gateway
-from tests.raw_upstream import answer, raw_upstream
+from tests.raw_upstream import HEAD, SILENCE, Hold, answer, chunk, raw_upstream
+from tests.test_cli_upstreams import free_port
 from tests.weft_command import WEFT
 from tests.weft_command import run as run_weft
 from weft.upstream.catalog import HOSTS
@@ -99,23 +100,28 @@ def test_ask_asks_a_running_gateway_with_its_key(tmp_path: Path) -> None:
             "Error: invalid API key\n",
         )
         assert run(tmp_path, *command)[2].startswith("Error: no API key")
-    code, out, err = run(tmp_path, *command)
+    with free_port() as port:
+        code, out, err = run(tmp_path, *command[:-1], f"http://127.0.0.1:{port}")
     assert (code, out) == (1, "")
     assert err == 'Error: cannot connect to upstream "gateway": connection refused\n'
 
 
 def test_ask_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
     """As in `weft ask demo/long "a story" | head`."""
-    (tmp_path / "weft.toml").write_text(DEMO)
-    command = [str(WEFT), "ask", "demo/long", "a story"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.read(10)
-        process.stdout.close()
-        assert process.stderr.read() == b""
+    hold = Hold()
+    delta = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a story"}}]}\n\n'
+    command = [str(WEFT), "ask", "one/long", "a story"]
+    with raw_upstream((HEAD, chunk(2 * delta), hold, chunk(2 * delta), SILENCE)) as upstream:
+        (tmp_path / "weft.toml").write_text(settings(upstream.url))
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.read(10)
+            process.stdout.close()
+            hold.release()  # now there is more to write
+            assert process.stderr.read() == b""
     assert process.returncode in (128 + signal.SIGPIPE, -signal.SIGPIPE)
 
 
@@ -229,7 +235,9 @@ def test_config_check_connects_if_it_is_asked_to(tmp_path: Path) -> None:
         code, out, _ = run(tmp_path, "config", "check", "--connect")
         assert code == 1
         assert "  one   fails  rejected the API key (HTTP 403)\n" in out
-    code, out, _ = run(tmp_path, "config", "check", "--connect")
+    with free_port() as port:
+        (tmp_path / "weft.toml").write_text(settings(f"http://127.0.0.1:{port}"))
+        code, out, _ = run(tmp_path, "config", "check", "--connect")
     assert code == 1
     assert '  one   fails  cannot connect to upstream "one": connection refused\n' in out
     assert run(tmp_path, "config", "check")[0] == 0  # nothing is asked

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -57,9 +57,9 @@ def mail(to: str) -> str:
 SETTINGS = """
 [store]
 url = {url}
-lease = 1.0
+lease = {lease}
 [workers]
-lease = 1.0
+lease = {lease}
 [upstreams.m]
 dialect = "openai-chat"
 base_url = {upstream}
@@ -75,6 +75,9 @@ model = "m/m"
 instructions = "Clerk."
 tools = ["cli_shop:pay"]
 """
+LEASE = 15.0
+"""Seconds that a process may be slow; those of a dead one are over when the test says so."""
+
 PAY = by_turn(calls(call(0, "a", "pay", {"amount": 3})), text("All is paid."))
 MAIL = by_turn(calls(call(0, "a", "mail", {"to": "me"})), text("It is sent."))
 
@@ -87,7 +90,7 @@ class Place:
         self.url = url
         self.upstream = upstream
         (folder / "cli_shop.py").write_text(SHOP)
-        made = SETTINGS.format(url=json.dumps(url), upstream=json.dumps(upstream))
+        made = SETTINGS.format(url=json.dumps(url), upstream=json.dumps(upstream), lease=LEASE)
         (folder / "weft.toml").write_text(made)
 
     @property
@@ -114,6 +117,12 @@ class Place:
         listed = self.weft("runs", "list", "--json")
         assert listed.code == 0, listed.err
         return [json.loads(line) for line in listed.lines]
+
+    def expire(self) -> None:
+        """The leases of runs are over; the process that held them is dead."""
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as database, database:
+            found = database.execute(f"UPDATE run SET until = until - {LEASE} WHERE until > 0")
+            assert found.rowcount == 1
 
     def status(self, run: str) -> object:
         shown = self.weft("runs", "show", run)
@@ -367,6 +376,7 @@ def test_a_second_ctrl_c_quits_and_the_run_can_be_resumed(tmp_path: Path) -> Non
         other.execute("ROLLBACK")
         other.close()
         script.let_go()
+        there.expire()
         assert there.status(run) == "running"
         done = there.weft("run", "--resume", run)
         assert (done.code, done.out) == (0, "It is sent.\n")
@@ -381,6 +391,7 @@ def test_a_run_whose_process_died_is_resumed_and_what_is_unknown_is_settled(
         (tmp_path / "deadly").touch()
         assert there.weft("run", "helper", "Go.").code == -signal.SIGKILL
         (tmp_path / "deadly").unlink()
+        there.expire()
         [run] = [str(one["id"]) for one in there.runs()]
         waits = there.weft("run", "--resume", run)
         assert waits.code == 3, waits.err
@@ -495,14 +506,23 @@ def test_a_worker_hands_over_and_quits_at_the_second_signal(tmp_path: Path) -> N
         with worker(there) as first:
             asyncio.run(script.arrived(1))
             first.send_signal(signal.SIGTERM)  # it waits for the turn
+            until(lambda: not is_pending(first, signal.SIGTERM), "the first of two signals")
             with pytest.raises(subprocess.TimeoutExpired):
                 first.wait(0.5)
             first.send_signal(signal.SIGTERM)
             assert first.wait(PATIENCE) == 128 + signal.SIGTERM
         script.let_go()
+        there.expire()
         with worker(there):
             followed = there.weft("runs", "events", run, "--follow")
             assert json.loads(followed.lines[-1])["kind"] == "run.finished"
+
+
+def is_pending(process: "subprocess.Popen[str]", number: signal.Signals) -> bool:
+    """Whether a signal has not reached a process yet: another one of its kind would be lost."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    [pending] = re.findall(r"^ShdPnd:\s(\w+)$", status, re.MULTILINE)
+    return bool(int(pending, 16) >> (number - 1) & 1)
 
 
 @pytest.mark.long

@@ -360,9 +360,10 @@ def test_without_a_store_there_is_nothing_to_go_on_from(far: Upstream, tmp_path:
         url = f"{running.url}/v1/responses/compact"
         counting = f"{running.url}/v1/responses/input_tokens"
         for path in (url, counting):
-            assert httpx.post(path, json=body, trust_env=False).status_code == 200
+            told = httpx.post(path, json=body, timeout=PATIENCE, trust_env=False)
+            assert told.status_code == 200
         body["previous_response_id"] = "resp_x"
-        told = httpx.post(url, json=body, trust_env=False)
+        told = httpx.post(url, json=body, timeout=PATIENCE, trust_env=False)
     assert told.json()["error"]["code"] == "previous_response_not_found"
 
 

@@ -696,7 +696,8 @@ def test_a_turn_whose_server_was_killed_is_one_all_the_same(far: Upstream, tmp_p
                 pass
     with gateway(settled, tmp_path) as running, client_of(running) as client:
         assert begun.type == "response.created"
-        assert client.responses.retrieve(begun.response.id).status == "failed"
+        begun_id = begun.response.id
+        until(lambda: client.responses.retrieve(begun_id).status == "failed", "its end")
         assert said(client, id) == ["hi", "Warp "]
         assert whole(client, f"{CHAT}/{model}", "go on", id).status == "completed"
         assert said(client, id) == ["hi", "Warp ", "go on", SAID]

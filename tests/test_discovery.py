@@ -115,7 +115,7 @@ slow = "one/m"
                 ("the-key-of-something", ["fast", "one/m"]),
             ):
                 auth = {"authorization": f"Bearer {key}"}
-                chat = httpx.get(f"{server.url}/v1/models", headers=auth).json()
+                chat = httpx.get(f"{server.url}/v1/models", headers=auth, timeout=30).json()
                 assert [one["id"] for one in chat["data"]] == names
                 messages = httpx.get(f"{server.url}/v1/models", headers=auth | ANTHROPIC).json()
                 assert [one["id"] for one in messages["data"]] == names

@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.upstream import STREAM, Hold, Upstream, answer, chunk, upstream
 from tests.faults.wires import GEMINI, SPEECHES
+from tests.faults.world import until
 from tests.gateway_process import Gateway, gateway
 from tests.open_responses import Object
 
@@ -263,8 +264,11 @@ def test_the_anthropic_package_counts_tokens(served: Gateway) -> None:
 
 
 def test_health_and_readiness_are_told(http: httpx.Client) -> None:
-    health, ready = http.get("/health"), http.get("/ready")
+    health = http.get("/health")
     assert (health.status_code, health.json()) == (200, {"status": "ok"})
+    # Whoever was answered before this may still be open for a moment.
+    until(lambda: http.get("/ready").json()["open"] == 0, "earlier ones to be over")
+    ready = http.get("/ready")
     assert (ready.status_code, ready.json()) == (200, {"status": "ready", "open": 0})
 
 
@@ -373,7 +377,8 @@ def test_the_head_and_the_first_event_of_a_stream_come_together(
             client.sendall(_question(asked, f"{path}?alt=sse"))
             head, _, rest = client.recv(65536).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")
-        assert b"data: {" in rest or b": keepalive" in rest  # where the machine is slow
+        # Where the machine is slow, it is a keepalive: that of Gemini is a blank line.
+        assert b"data: {" in rest or b": keepalive" in rest or rest == b"1\r\n\n\r\n"
 
 
 # Gemini: paths, and streams without events

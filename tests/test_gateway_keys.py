@@ -49,6 +49,13 @@ def test_models_are_allowed_by_the_names_that_clients_use(model: str, is_allowed
     Client("bob").check_model(model)
 
 
+class Loop(asyncio.SelectorEventLoop):
+    """Its clock stands still."""
+
+    def time(self) -> float:
+        return 1000.0
+
+
 def test_keys_follow_the_store_and_the_door_never_opens_again(tmp_path: Path) -> None:
     async def play() -> None:
         store = store_from_url(f"sqlite:///{tmp_path / 'store.db'}")
@@ -75,7 +82,8 @@ def test_keys_follow_the_store_and_the_door_never_opens_again(tmp_path: Path) ->
             ring.client("alice")
         await store.close()
 
-    asyncio.run(play())
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(play())
 
 
 def test_a_key_of_the_settings_wins(tmp_path: Path) -> None:

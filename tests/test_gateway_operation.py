@@ -97,7 +97,7 @@ def test_every_attempt_failover_and_pause_is_an_event_with_its_reason(tmp_path: 
 def test_refused_requests_are_logged_without_what_they_hold(tmp_path: Path) -> None:
     text = DEMO + "[server.keys]\nalice = 'a-key-that-is-long'\n"
     key = {"authorization": "Bearer a-key-that-is-long"}
-    with gateway(text, tmp_path) as server, httpx.Client(trust_env=False) as client:
+    with gateway(text, tmp_path) as server, httpx.Client(trust_env=False, timeout=30) as client:
         chat = f"{server.url}/v1/chat/completions"
         kind = {"content-type": "application/json"}
         client.post(chat, json={"model": "x"})
@@ -141,7 +141,7 @@ def test_on_a_terminal_the_log_is_for_people(tmp_path: Path) -> None:
     body = {"messages": [{"role": "user", "content": "a planted prompt"}]}
     ids = [
         httpx.post(
-            f"{url}/v1/chat/completions", json=body | {"model": model}, trust_env=False
+            f"{url}/v1/chat/completions", json=body | {"model": model}, trust_env=False, timeout=30
         ).headers["weft-request-id"][:12]
         for model in ("demo/chat", "demo/overloaded\x1b[31m")
     ]
@@ -303,5 +303,6 @@ def test_new_prices_apply_to_the_next_response(tmp_path: Path) -> None:
 
 
 def cost(server: Gateway) -> float:
-    (row,) = httpx.get(f"{server.url}/v1/usage?group_by=model", trust_env=False).json()["data"]
+    url = f"{server.url}/v1/usage?group_by=model"
+    (row,) = httpx.get(url, trust_env=False, timeout=30).json()["data"]
     return float(row["cost"])

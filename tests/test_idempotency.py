@@ -33,7 +33,8 @@ def ask(
     headers = {"authorization": f"Bearer {KEYS[who]}"}
     headers |= {} if key is None else {"idempotency-key": key}
     body = {"model": f"chat/{model}", "input": "hello", "background": True, **more}
-    return httpx.post(f"{server.gateway.url}/v1/responses", json=body, headers=headers)
+    url = f"{server.gateway.url}/v1/responses"
+    return httpx.post(url, json=body, headers=headers, timeout=60)
 
 
 def script(server: World) -> str:

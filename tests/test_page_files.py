@@ -68,7 +68,7 @@ def test_a_server_without_the_page_has_none_of_it(tmp_path: Path) -> None:
         for path in ("/page/app.js", "/page/index.html"):
             assert httpx.get(running.url + path).status_code == 404
         assert httpx.head(running.url).status_code == 200  # the probe of some clients
-        assert f" {running.url}/\n" not in running.stdout
+    assert f" {running.url}/\n" not in running.stdout
 
 
 def test_with_keys_the_page_is_for_everybody_and_nothing_else_is(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_with_keys_the_page_is_for_everybody_and_nothing_else_is(tmp_path: Path)
         assert httpx.get(f"{running.url}/page/nothing.js").status_code == 401
         assert httpx.post(running.url).status_code == 401
         assert httpx.get(f"{running.url}/v1/models").status_code == 401
-        assert f" {running.url}/\n" in running.stdout
+    assert f" {running.url}/\n" in running.stdout

@@ -100,7 +100,8 @@ def test_frames_have_the_times_of_their_arrival(world: RecordedWorld) -> None:
 
 
 def test_frames_are_passed_through_until_one_needs_a_repair(world: RecordedWorld) -> None:
-    rows = trace_of(world, WHOLE, CHAT)
+    whole = [chunk({"content": "Warp"}, id="new"), chunk({}, "stop", "new"), b"data: [DONE]\n\n"]
+    rows = trace_of(world, whole, CHAT)
     assert {row.passthrough for row in rows if isinstance(row, EmitRow)} == {True}
     # The id of the first is taken now.
     ends = chunk({"content": "p"}, "eos_token", "s")

@@ -116,19 +116,32 @@ def test_every_address_of_a_name_has_the_same_port(host: str) -> None:
 
 def test_a_blocked_event_loop_is_logged_once_with_what_it_does() -> None:
     with Process("one") as server:
+        asked = 0
         with server.client() as client:
-            for _ in range(2):
+            # Nobody is blamed where the machine had no time to look: then it blocks once more.
+            while asked < 2 or (asked < 20 and not was_logged(server, 2)):
                 assert client.ask("/block").status == 200
+                asked += 1
         server.signal(signal.SIGTERM)
         assert server.exit_code() == 0
         server.expect("(end)")
         _, *blocks = server.log().split("the event loop was blocked for ")
         found = [float(one.split()[0]) for one in blocks if "time.sleep(0.3)" in one]
-        assert len(found) == 2
+        assert 2 <= len(found) <= asked
         assert min(found) >= 300
         # The culprit is named in the first line, not only somewhere in the stack.
         first = [one.partition("\n")[0] for one in blocks if "time.sleep(0.3)" in one]
         assert all(re.fullmatch(r"\d+ ms by \w+ \(\w+\.py:\d+\):", one) for one in first)
+
+
+def was_logged(server: Process, times: int) -> bool:
+    """Whether it says soon that it was blocked so often."""
+    end = time.monotonic() + 0.3
+    while "".join(server.logged).count(" ms by block (") < times:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def test_a_process_that_was_stopped_blames_nobody() -> None:

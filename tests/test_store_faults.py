@@ -52,8 +52,9 @@ class Failing(sqlite3.Connection):
         return super().execute(*arguments)  # type: ignore[arg-type]
 
 
-def met(path: Path, name: str, fails: Callable[[int], bool], policy: WritePolicy) -> int:
-    """Plays the scenario and checks what it left behind. Returns how many faults it met."""
+def met(path: Path, name: str, fails: Callable[[int], bool], policy: WritePolicy) -> int | None:
+    """Plays the scenario and checks what it left behind. Returns how many faults it met; None if
+    it met none because a busy machine needed more time than the policy gives."""
     Failing.prepare(name, fails)
     acknowledged: set[str] = set()
 
@@ -67,7 +68,7 @@ def met(path: Path, name: str, fails: Callable[[int], bool], policy: WritePolicy
         return found
 
     assert acknowledged <= asyncio.run(main())
-    return Failing.met
+    return Failing.met if Failing.met or len(acknowledged) == ALL else None
 
 
 async def open_and_close(store: Store) -> None:
@@ -77,7 +78,7 @@ async def open_and_close(store: Store) -> None:
 
 def operations(path: Path) -> int:
     """How many there are when none fails."""
-    assert not met(path, "SQLITE_FULL", lambda count: False, PATIENT)
+    assert met(path, "SQLITE_FULL", lambda count: False, PATIENT) == 0
     return Failing.count
 
 
@@ -94,7 +95,7 @@ def test_whichever_call_fails_once_nothing_acknowledged_is_lost(
 ) -> None:
     tries = range(1, operations(tmp_path / "well.db"), step)
     faults = [met(tmp_path / f"{nth}.db", name, nth.__eq__, PATIENT) for nth in tries]
-    assert sum(faults) > len(tries) * 0.8  # what is written together varies a little
+    assert faults.count(1) > len(tries) * 0.8  # what is written together varies a little
 
 
 @pytest.mark.parametrize(("name", "step"), EACH)
@@ -103,7 +104,8 @@ def test_from_whichever_call_on_all_fail_nothing_acknowledged_is_lost(
 ) -> None:
     tries = range(1, operations(tmp_path / "well.db"), step * 3)
     faults = [met(tmp_path / f"{nth}.db", name, nth.__le__, HASTY) for nth in tries]
-    assert len([count for count in faults if count]) > len(tries) * 0.8
+    assert len([count for count in faults if count != 0]) > len(tries) * 0.8
+    assert any(faults)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -122,7 +124,8 @@ async def test_a_write_that_was_given_up_is_never_made(stores: Stores) -> None:
     """A caller that got an error can rely on it."""
     Failing.prepare("SQLITE_IOERR_WRITE", lambda count: count > 60)
     acknowledged: set[str] = set()
+    unknown: set[str] = set()  # where the disk of this machine took longer than the patience
     with suppress(StoreError):
-        await scenario(over(path_of(stores), Failing, HASTY), acknowledged)
+        await scenario(over(path_of(stores), Failing, HASTY), acknowledged, unknown)
     found = await seen(await stores.opened())
-    assert found - acknowledged <= {"flush a"}
+    assert found - acknowledged - unknown <= {"flush a"}

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ async def test_an_expired_lease_is_renewed_before_a_response_begins(stores: Stor
 @sqlite_store
 async def test_all_who_wait_for_the_lease_wait_for_one_renewal(stores: Stores) -> None:
     """Not one after the other, each as long as a write may take."""
-    limit, callers = 0.4, 40
+    limit, callers = 0.4, 100
     store = await stores.opened(WritePolicy(timeout=limit))
     await store.take_lease(BEFORE_TAKEN)
     other = sqlite3.connect(path_of(stores), isolation_level=None)
@@ -129,7 +130,13 @@ async def test_all_who_wait_for_the_lease_wait_for_one_renewal(stores: Stores) -
         assert {type(one) for one in failed} == {StoreError}
     finally:
         other.close()
-    assert await store.ensure_lease() == store.server
+
+    async def renewed() -> bool:
+        with suppress(StoreError):  # a busy machine may need longer than the limit
+            return await store.ensure_lease() == store.server
+        return False
+
+    await until(renewed)
 
 
 @sqlite_store

@@ -1,6 +1,7 @@
 """The writer alone, with a scripted database."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -402,24 +403,28 @@ def test_the_lag_is_the_age_of_the_oldest_write() -> None:
         before = loop.time()
         writer.append("r", Block(0, 0, 1, b"x"))
         began = loop.time()
+        time.sleep(0.01)  # so that the ages of the two writes differ
+        taken = loop.time()
         while not written:
             await asyncio.sleep(0)
         second = loop.time()
         writer.append("r", Block(1, 1, 1, b"y"))
         assert second - began <= writer.lag <= loop.time() - before
-        release.set()
+        releases[0].set()
         while len(written) < 2:
             await asyncio.sleep(0)
-        # The first write is committed, the second is under way: it counts from when it came.
-        assert writer.lag <= loop.time() - written[0]
+        # The first write is committed, the second is under way: it counts from when the first one
+        # was taken from the queue.
+        assert 0.0 < writer.lag <= loop.time() - taken
+        releases[1].set()
         await writer.stop()
         assert writer.lag == 0.0
 
-    release = asyncio.Event()
+    releases = [asyncio.Event(), asyncio.Event()]
 
     async def slow(batch: Batch) -> set[str]:
         written.append(asyncio.get_running_loop().time())
-        await release.wait()
+        await releases[len(written) - 1].wait()
         return set()
 
     asyncio.run(work())

@@ -56,10 +56,9 @@ def test_an_address_that_does_not_answer_does_not_hold_up_the_next() -> None:
 
 
 def test_an_address_that_refuses_is_followed_by_the_next_and_the_first_error_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as good:
-        with socket.socket() as gone:
-            gone.bind(("127.0.0.1", 0))
-            refused: Address = (socket.AF_INET, gone.getsockname())
+    with socket.create_server(("127.0.0.1", 0)) as good, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        refused: Address = (socket.AF_INET, bound.getsockname())
         working: Address = (socket.AF_INET, good.getsockname())
         asyncio.run(race([refused, working])).close()
         with pytest.raises(ConnectionRefusedError):

@@ -67,10 +67,11 @@ from weft.upstream.http import (
 )
 
 T = TypeVar("T")
-AT_ONCE = 0.5
-"""Seconds. It takes two milliseconds; machines that run tests are busy."""
+AT_ONCE = 8.0
+"""Seconds. It takes two milliseconds; machines that run tests are busy, and stand still at times.
+Nothing else would close a connection before ten have passed."""
 
-LIMITS = Timeouts(connect=5.0, first_byte=5.0)
+LIMITS = Timeouts(connect=60.0, first_byte=60.0)
 """A test that goes wrong does not hang."""
 
 KEY = "sk-very-secret"
@@ -503,7 +504,7 @@ def test_anything_received_is_a_response_or_unreachable(run: Run, name: str) -> 
     script, expected = WIRES[name]
 
     async def main(far: RawUpstream) -> Outcome:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             return await outcome(upstream)
 
     with raw_upstream(script) as far:
@@ -516,7 +517,7 @@ def test_invalid_chunks_end_a_response_after_the_bytes_before_them(run: Run, bad
     hold = Hold()
 
     async def main(far: RawUpstream) -> list[str]:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
             assert await response.read() == b"one"
             hold.release()
@@ -539,7 +540,7 @@ def test_invalid_chunks_end_a_response_after_the_bytes_before_them(run: Run, bad
 )
 def test_random_bytes_are_a_response_or_unreachable(data: bytes, end: Step) -> None:
     async def main(far: RawUpstream) -> None:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             await outcome(upstream)
 
     with raw_upstream((data, end)) as far:
@@ -718,7 +719,7 @@ def test_stream_to_delivers_what_read_would_return(run: Run, name: str, most: in
     script, expected = WIRES[name]
 
     async def main(far: RawUpstream) -> Outcome:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             return await flowed(upstream, most)
 
     with raw_upstream(script) as far:
@@ -729,7 +730,7 @@ def test_stream_to_delivers_what_read_would_return(run: Run, name: str, most: in
 @pytest.mark.parametrize("flood", one_in(2, FLOODS))
 def test_stream_to_delivers_a_flood_completely(run: Run, flood: str, most: int) -> None:
     async def main(far: RawUpstream) -> Outcome:
-        async with connected_upstream(far) as upstream, asyncio.timeout(20):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             return await flowed(upstream, most)
 
     with raw_upstream(FLOODS[flood]) as far:
@@ -742,7 +743,7 @@ def test_stream_to_stops_when_told_and_read_continues_from_there(run: Run) -> No
     holds = [Hold(), Hold(), Hold(), Hold()]
 
     async def main(far: RawUpstream) -> list[list[bytes]]:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
             taken: list[bytes] = []
 
@@ -767,7 +768,7 @@ def test_stream_to_stops_when_told_and_read_continues_from_there(run: Run) -> No
 @pytest.mark.parametrize("rest", [LAST, b""], ids=["an end", "no end"])
 def test_bytes_that_came_before_stream_to_are_left_for_read(run: Run, rest: bytes) -> None:
     async def main(far: RawUpstream) -> list[bytes]:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
             taken: list[bytes] = []
             await response.stream_to(taker(taken))
@@ -781,7 +782,7 @@ def test_a_connection_is_reused_after_stream_to_reached_the_end(run: Run) -> Non
     first, second = Hold(), Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
             taken: list[bytes] = []
 
@@ -806,7 +807,7 @@ def test_an_exception_of_the_callback_reaches_the_caller_and_reading_continues(r
     first, second = Hold(), Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
 
             def take(data: bytes) -> bool:
@@ -828,7 +829,7 @@ def test_a_cancelled_stream_to_loses_nothing(run: Run) -> None:
     hold = Hold()
 
     async def main(far: RawUpstream) -> list[bytes]:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
             taken = [await response.read()]
             for _ in range(3):
@@ -846,7 +847,7 @@ def test_a_cancelled_stream_to_loses_nothing(run: Run) -> None:
 
 def test_abort_ends_stream_to(run: Run) -> None:
     async def main(far: RawUpstream) -> str:
-        async with connected_upstream(far) as upstream, asyncio.timeout(5):
+        async with connected_upstream(far) as upstream, asyncio.timeout(60):
             response = await upstream.send(REQUEST)
             flowing = asyncio.ensure_future(response.stream_to(lambda data: True))
             await asyncio.sleep(0)
@@ -1347,7 +1348,7 @@ def test_an_expired_limit_is_a_timeout(
             begun = time.monotonic()
             with pytest.raises(Unreachable) as told:
                 await upstream.send(REQUEST)
-            assert 0.04 < time.monotonic() - begun < 3.0
+            assert 0.04 < time.monotonic() - begun < AT_ONCE
             await listen(far.left)
             return str(told.value), told.value.kind
 
@@ -1382,11 +1383,12 @@ def test_interim_responses_do_not_reset_the_timeout(run: Run) -> None:
 
 def test_reading_the_body_has_no_timeout_here(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
-        limits = Timeouts(connect=0.05, first_byte=0.05, between_events=0.05)
+        # The head must be in time: our server has to get its turn before.
+        limits = Timeouts(connect=0.4, first_byte=0.4, between_events=0.05)
         async with connected_upstream(far, timeouts=limits) as upstream:
             response = await upstream.send(REQUEST)
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
+                async with asyncio.timeout(0.45):
                     await response.read()
             response.abort()
 
@@ -1488,7 +1490,7 @@ def test_the_number_of_concurrent_requests_is_limited(run: Run) -> None:
 def test_a_request_that_waits_too_long_for_a_slot_is_busy(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with connected_upstream(
-            far, concurrency=2, timeouts=Timeouts(connect=0.05)
+            far, concurrency=2, timeouts=Timeouts(connect=0.3)
         ) as upstream:
             taken = [await upstream.send(REQUEST) for _ in range(2)]
             with pytest.raises(Busy) as told:
@@ -1589,7 +1591,7 @@ def test_a_closed_connection_is_freed_without_the_garbage_collector(run: Run, na
                 await use(upstream, far)
 
     async def nothing_left() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while alive(*kinds):
                 await asyncio.sleep(0.01)
 

@@ -490,7 +490,7 @@ def test_what_is_stored_goes_on_from_the_store_after_a_failure(socket: Connectio
 def test_what_was_deleted_is_not_gone_on_from(world: World, socket: Connection) -> None:
     first = answered(socket, {**CREATE, "input": "Deleted"})
     url = f"{world.process.url}/v1/responses/{first['id']}"
-    assert httpx.delete(url, trust_env=False).status_code == 200
+    assert httpx.delete(url, trust_env=False, timeout=PATIENCE).status_code == 200
     code = refused(socket, {**CREATE, "previous_response_id": first["id"]})
     assert code == "previous_response_not_found"
 

@@ -149,10 +149,9 @@ def test_workers_that_do_not_start_are_an_exit_code() -> None:
 
 def test_workers_that_die_at_once_are_started_later_and_later() -> None:
     with Process("two-dying") as server:
-        server.expect("started")
-        began = time.monotonic()
-        for _ in range(9):  # after 0, 0.1, 0.3, 0.7 and 1.5 seconds, two each
-            server.expect("started")
-        assert time.monotonic() - began > 1.3
+        # After 0, 0.1, 0.3, 0.7 and 1.5 seconds, two each; by their own clock, which is ours: we may
+        # hear of it late.
+        moments = [float(server.expect("started").split()[1]) for _ in range(10)]
+        assert max(moments) - min(moments) > 1.3
         server.signal(signal.SIGTERM)
         assert server.exit_code() == 0

@@ -114,6 +114,12 @@ def answers(tab: Tab) -> Locator:
     return tab.page.get_by_role("article", name="Answer").locator(".markdown-parts")
 
 
+def open_menu(row: Locator) -> None:
+    """Opens the menu of a conversation in the list. Not with the mouse: a row that is drawn anew
+    between press and release, as after each turn, is not clicked."""
+    row.get_by_role("button", name=re.compile("More about")).dispatch_event("click")
+
+
 def cards(tab: Tab) -> Locator:
     return tab.page.locator("section.tool")
 
@@ -137,5 +143,5 @@ def at_conversation(tab: Tab) -> str:
 
 
 __all__ = ["Held", "Hold", "add_tools", "answer", "answers", "at_conversation", "begin", "calls",
-           "cards", "choose_model", "enter", "finish", "is_idle", "say", "sent",
+           "cards", "choose_model", "enter", "finish", "is_idle", "open_menu", "say", "sent",
            "text"]  # fmt: skip

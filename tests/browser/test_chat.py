@@ -2,6 +2,9 @@
 
 import json
 import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -20,6 +23,7 @@ from tests.browser.chatting import (
     choose_model,
     enter,
     is_idle,
+    open_menu,
     say,
     sent,
 )
@@ -207,13 +211,26 @@ def test_a_tab_that_is_closed_cancels_nothing(browser: Browser, here: Tab, serve
     assert asked(server, model) == 1
 
 
+@contextmanager
+def kept_port() -> Iterator[str]:
+    """A port for one server after the other: nobody else is given it while none listens."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield str(bound.getsockname()[1])
+
+
 @pytest.mark.long
 def test_a_server_that_is_killed_and_started_again_is_resumed(
     browser: Browser, server: World, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder, hold = tmp_path_factory.mktemp("killed"), Hold()
     settings = f'[upstreams.chat]\ndialect = "openai-chat"\nbase_url = "{server.upstream.url}/v1"\n'
-    with gateway(settings, folder) as first, tab(browser, first.url) as here:
+    with (
+        kept_port() as port,
+        gateway(settings, folder, "--port", port) as first,
+        tab(browser, first.url) as here,
+    ):
         here.allow("ERR_")
         begin(here, World(first, server.upstream), answer(FIRST, hold, SECOND))
         say(here, "Tell me a story")
@@ -226,7 +243,6 @@ def test_a_server_that_is_killed_and_started_again_is_resumed(
         first.process.kill()
         first.process.wait()
         expect(here.page.get_by_text(re.compile("Reconnecting"))).to_be_visible()
-        port = first.url.rpartition(":")[2]
         with gateway(settings, folder, "--port", port):
             is_idle(here)
             expect(answers(here)).to_contain_text(FIRST.strip())
@@ -295,6 +311,7 @@ def test_calls_that_wait_are_still_there_after_a_reload(here: Tab, server: World
     asks = calls(("call_1", "get_weather", '{"city":"Oslo"}'))
     begin(here, server, answer(asks, reason="tool_calls"), answer("3 °C"), tools=True)
     say(here, "Weather in Oslo?")
+    is_idle(here)
     expect(cards(here)).to_have_count(1)
     here.page.reload()
     here.page.get_by_role("textbox", name="Output of get_weather").fill("3")
@@ -347,6 +364,11 @@ def test_always_is_remembered_for_the_conversation_and_can_be_taken_back(here: T
     expect(here.page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
 
 
+def is_reading_items(request: Request) -> bool:
+    """Whether it reads what a turn has added: only then the page asks for outputs of calls."""
+    return "/items?" in request.url
+
+
 @pytest.mark.parametrize(
     ("made", "reason", "shown"),
     [
@@ -359,7 +381,8 @@ def test_a_call_that_cannot_be_run_is_shown_and_cannot_be_answered(
     here: Tab, server: World, made: tuple[str, str, str], reason: str, shown: str
 ) -> None:
     begin(here, server, answer(calls(made), reason=reason), tools=True)
-    say(here, "Weather in Oslo?")
+    with here.page.expect_event("requestfinished", is_reading_items):
+        say(here, "Weather in Oslo?")
     is_idle(here)
     expect(cards(here)).to_have_class(re.compile("invalid"))
     expect(cards(here)).to_contain_text(shown)
@@ -372,7 +395,8 @@ def test_a_call_without_a_name_is_a_finding_and_never_a_card_to_answer(
     here: Tab, server: World
 ) -> None:
     begin(here, server, answer(calls(("call_1", None, "{}")), reason="tool_calls"), tools=True)
-    say(here, "Weather in Oslo?")
+    with here.page.expect_event("requestfinished", is_reading_items):
+        say(here, "Weather in Oslo?")
     is_idle(here)
     expect(here.page.get_by_text(re.compile("⚠ .* finding"))).to_be_visible()
     expect(here.page.get_by_role("textbox", name=re.compile("Output of"))).to_have_count(0)
@@ -507,8 +531,7 @@ def test_a_conversation_is_renamed_found_exported_and_deleted_with_undo(
     row = rows.filter(has_text="A title of its own")
 
     def choose(name: str) -> None:
-        row.hover()
-        row.get_by_role("button", name=re.compile("More about")).click()
+        open_menu(row)
         row.get_by_role("button", name=name, exact=True).click()
 
     choose("Rename…")

@@ -17,6 +17,7 @@ from tests.browser.chatting import (
     begin,
     enter,
     is_idle,
+    open_menu,
     say,
     sent,
 )
@@ -98,7 +99,8 @@ def test_a_list_that_was_left_while_it_was_read_asks_for_nothing_more(here: Tab)
     held.wait()
     here.page.get_by_role("link", name="Usage", exact=True).click()
     expect(here.page.get_by_role("heading", name="Usage", exact=True)).to_be_visible()
-    held.release()
+    with here.page.expect_event("requestfinished", lambda one: "/v1/responses?" in one.url):
+        held.release()
     here.page.evaluate(HEALTH)
     before = here.count("GET", "/v1/responses")
     here.page.clock.run_for(60_000)
@@ -183,7 +185,7 @@ def test_a_deletion_can_be_undone_on_another_screen(here: Tab, server: World) ->
     rows = here.page.get_by_role("navigation", name="Conversations").get_by_role("listitem")
     row = rows.filter(has_text="To be or not to be")
     here.stop_clock()  # Undo is shown for some seconds
-    row.get_by_role("button", name=re.compile("More about")).click()
+    open_menu(row)
     row.get_by_role("button", name="Delete", exact=True).click()
     here.page.get_by_role("link", name="Usage", exact=True).click()
     expect(here.page.get_by_role("heading", name="Usage", exact=True)).to_be_visible()
@@ -207,20 +209,23 @@ def test_a_deletion_is_final_when_nobody_undoes_it(here: Tab, server: World, fai
     row = rows.filter(has_text=title)
     expect(row).to_have_count(1)
     here.stop_clock()
-    row.get_by_role("button", name=re.compile("More about")).click()
+    open_menu(row)
     row.get_by_role("button", name="Delete", exact=True).click()
     expect(row).to_have_count(0)
     if fails:
         here.allow("ERR_FAILED")
         here.page.route(f"**{path}", lambda route: route.abort())
-    with here.page.expect_request(lambda one: one.method == "DELETE"):
-        here.page.clock.run_for(7_000)
     if fails:
+        with here.page.expect_event("requestfailed", lambda one: one.method == "DELETE"):
+            here.page.clock.run_for(7_000)
         here.page.clock.run_for(6_000)  # the next look at the list
         expect(row).to_have_count(1)
         return
-    until(lambda: httpx.get(server.gateway.url + path).status_code == 404, "the deletion")
-    here.page.clock.run_for(6_000)
+    with here.page.expect_event("requestfinished", lambda one: one.method == "DELETE"):
+        here.page.clock.run_for(7_000)
+    assert httpx.get(server.gateway.url + path).status_code == 404
+    with here.page.expect_event("requestfinished", lambda one: "/v1/conversations?" in one.url):
+        here.page.clock.run_for(6_000)
     expect(row).to_have_count(0)
 
 

@@ -126,7 +126,9 @@ def test_the_python_program_of_a_request_runs(here: Tab, server: World) -> None:
     say(here, "Say \"hi\"\nand 'bye'")
     is_idle(here)
     here.page.get_by_role("button", name="Copy as…").click()
-    curl, program = here.page.get_by_role("dialog").locator("pre").all_inner_texts()
+    snippets = here.page.get_by_role("dialog").locator("pre")
+    expect(snippets).to_have_count(2)
+    curl, program = snippets.all_inner_texts()
     assert f"{server.gateway.url}/v1/responses" in curl
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.decode() == "It's a **stream**."

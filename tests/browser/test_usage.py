@@ -32,6 +32,16 @@ model = "chat/priced"
 
 
 @pytest.fixture(scope="module")
+def apart(behind: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway for tests that use something themselves: whichever order they run in, what others
+    count stays the same."""
+    behind.named("priced", [answer(SPEECHES[CHAT].body)])
+    folder = tmp_path_factory.mktemp("apart")
+    with gateway(SETTINGS + place("chat", CHAT, behind.url, **PATIENT), folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def shared(behind: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway that two keys have used: whole responses, a cut one, a failed one."""
     said = SPEECHES[CHAT]
@@ -66,6 +76,11 @@ def lead(browser: Browser, shared: Gateway) -> Iterator[Tab]:
 @pytest.fixture
 def ci(browser: Browser, shared: Gateway) -> Iterator[Tab]:
     yield from opened(browser, shared, "ci")
+
+
+@pytest.fixture
+def spender(browser: Browser, apart: Gateway) -> Iterator[Tab]:
+    yield from opened(browser, apart, "lead")
 
 
 def shown(here: Tab) -> list[list[str]]:
@@ -125,33 +140,33 @@ def test_a_key_sees_its_own_usage_only(ci: Tab) -> None:
 
 
 @pytest.mark.long
-def test_a_turn_says_what_it_cost(lead: Tab) -> None:
-    choose_model(lead, "chat/priced")
-    lead.open()
-    say(lead, "Hello")
-    expect(answers(lead)).to_have_text("Warp and weft.")
-    is_idle(lead)
-    cost = lead.page.get_by_text("3 in · 2 out · $0.0002")
+def test_a_turn_says_what_it_cost(spender: Tab) -> None:
+    choose_model(spender, "chat/priced")
+    spender.open()
+    say(spender, "Hello")
+    expect(answers(spender)).to_have_text("Warp and weft.")
+    is_idle(spender)
+    cost = spender.page.get_by_text("3 in · 2 out · $0.0002")
     expect(cost).to_be_visible()
-    before = len([one for one in lead.requests if one.endswith("/usage")])
-    lead.page.reload()
+    before = len([one for one in spender.requests if one.endswith("/usage")])
+    spender.page.reload()
     expect(cost).to_be_visible()
     # From the list of responses, which is read anyway.
-    assert len([one for one in lead.requests if one.endswith("/usage")]) == before
-    lead.open("#/responses?model=chat/priced")
-    expect(lead.page.get_by_role("row").nth(1)).to_contain_text("$0.0002")
+    assert len([one for one in spender.requests if one.endswith("/usage")]) == before
+    spender.open("#/responses?model=chat/priced")
+    expect(spender.page.get_by_role("row").nth(1)).to_contain_text("$0.0002")
 
 
 @pytest.mark.long
-def test_the_answer_of_an_agent_says_what_its_run_cost(lead: Tab) -> None:
-    choose_model(lead, "teller")
-    lead.open()
-    say(lead, "Hello")
-    expect(answers(lead)).to_have_text("Warp and weft.")
-    is_idle(lead)
-    cost = lead.page.get_by_text("3 in · 2 out · run $0.0002", exact=True)
+def test_the_answer_of_an_agent_says_what_its_run_cost(spender: Tab) -> None:
+    choose_model(spender, "teller")
+    spender.open()
+    say(spender, "Hello")
+    expect(answers(spender)).to_have_text("Warp and weft.")
+    is_idle(spender)
+    cost = spender.page.get_by_text("3 in · 2 out · run $0.0002", exact=True)
     expect(cost).to_be_visible()
-    lead.page.reload()
+    spender.page.reload()
     expect(cost).to_be_visible()
 
 

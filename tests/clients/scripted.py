@@ -88,7 +88,7 @@ class Upstream:
         with self._lock:
             return [record for record in self._log if record.tag == tag]
 
-    def wait(self, tag: str, seconds: float = 5.0) -> RequestRecord:
+    def wait(self, tag: str, seconds: float = 30.0) -> RequestRecord:
         """The first request of a test, as soon as it is there."""
         with self._lock:
             self._lock.wait_for(lambda: any(one.tag == tag for one in self._log), seconds)

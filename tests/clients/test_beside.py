@@ -154,7 +154,7 @@ def test_whether_reasoning_is_kept_for_chat_clients_is_a_setting(
     with (
         scripted() as upstream,
         gateway(settings(upstream.url) + more, tmp_path, environment=environment) as running,
-        httpx.Client(base_url=running.url, trust_env=False) as http,
+        httpx.Client(base_url=running.url, timeout=30, trust_env=False) as http,
     ):
 
         def asked(messages: list[Any], key: str) -> httpx.Response:

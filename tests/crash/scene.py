@@ -30,8 +30,12 @@ from weft.store.urls import store_from_url
 T = TypeVar("T")
 Object = dict[str, Any]
 
-SOON = 5.0
-"""Seconds within which what a dead process left has ended."""
+SOON = 30.0
+"""Seconds within which what a dead process left has ended, also on a busy machine."""
+
+PATIENCE = 120.0
+"""Seconds without a byte after which a client calls it a hang. A request may wait for the lease,
+for its beginning and for its end, and a database that is away is waited for each time."""
 
 SERVER = "[server]\ngrace = 20.0\nkeepalive = 0\n"
 """After its finish reason an upstream may take its time: a test decides when it ends."""
@@ -51,7 +55,7 @@ class Stream:
         self._raw = b""
         self._over = False
         host, _, port = url.removeprefix("http://").partition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=20)
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
         self._socket.sendall(_request(path, body, key))
 
     def until(self, mark: bytes) -> "Stream":
@@ -68,7 +72,7 @@ class Stream:
         except BlockingIOError:
             pass
         finally:
-            self._socket.settimeout(20)
+            self._socket.settimeout(PATIENCE)
         return bool(self.status)
 
     def rest(self) -> bytes:
@@ -281,7 +285,10 @@ def scene(kind: Kind, folder: Path, upstream: Upstream, more: str = "") -> Itera
 # Asking
 
 http = httpx.Client(
-    verify=False, timeout=20, limits=httpx.Limits(max_keepalive_connections=0), trust_env=False
+    verify=False,
+    timeout=PATIENCE,
+    limits=httpx.Limits(max_keepalive_connections=0),
+    trust_env=False,
 )
 """A connection for each request: who answered the last one may be dead."""
 

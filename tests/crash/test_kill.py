@@ -39,6 +39,7 @@ from tests.faults.upstream import Upstream
 from tests.faults.world import until
 from tests.gateway_process import Gateway
 from tests.stores import KINDS, Kind
+from weft.relay.orphans import MAX_RECOVERIES
 from weft.relay.recovery import GAP
 
 CELLS = list(product(MODES, POSITIONS))
@@ -119,7 +120,7 @@ def test_a_gateway_killed_during_recovery_leaves_nothing_new(
     with scene(kind, tmp_path, staged) as made:
         wanted = [(mode, one) for mode, one in CELLS if one.name in ("text-stored", "call-behind")]
         cells = killed(made, wanted)
-        for number in range(3):
+        for number in range(MAX_RECOVERIES - 1):  # after one more, a response may be given up
             made.start_and_kill(lambda: _ended(made) > number)  # noqa: B023
         running = made.start()
         for one in cells.values():

@@ -377,7 +377,8 @@ def test_a_gateway_with_a_thousand_orphans_is_ready_as_soon_as_one_without(
     ids = asyncio.run(leave_orphans(store))
     started = time.monotonic()
     with serving(upstream, store, tmp_path) as running:
-        assert time.monotonic() - started < alone + 2.0
+        # To end all of them takes much longer, and a busy machine may pause for some seconds.
+        assert time.monotonic() - started < alone + 8.0
         waited: list[float] = []
         for number, id in enumerate(reversed(ids)):  # the largest first
             found = ended(running, id, PATIENCE)

@@ -103,7 +103,8 @@ def test_what_was_acknowledged_survives_kill_9_round_after_round(
         "[upstreams.demo]\ndialect = 'openai-responses'\nbase_url = 'demo:fast'\n"
     )
     with gateway(settings, tmp_path) as first:
-        ledger = Ledger(httpx.post(f"{first.url}/v1/conversations", json={}).json()["id"])
+        answer = httpx.post(f"{first.url}/v1/conversations", json={}, timeout=30)
+        ledger = Ledger(answer.json()["id"])
     for round in range(rounds):
         with gateway(settings, tmp_path) as running:
             kill_under_load(running, ledger, round)

@@ -27,6 +27,10 @@ def streams(made: World, faulty: Upstream) -> list[tuple[DialectName, Client, Ho
     return found
 
 
+ENDED = 20.0
+"""Seconds until it must be gone: fewer than it would wait for what is open."""
+
+
 def test_after_sigterm_open_streams_finish_and_nobody_comes_in(
     faulty: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -41,7 +45,7 @@ def test_after_sigterm_open_streams_finish_and_nobody_comes_in(
             assert (response.text, response.finish_reason) == ("Warp and weft.", "stop")
             assert connection.is_closed()
             connection.close()
-        assert made.gateway.process.wait(10) == 0
+        assert made.gateway.process.wait(ENDED) == 0
 
 
 def test_what_is_open_when_the_drain_is_over_ends_with_an_error(
@@ -63,7 +67,7 @@ def test_what_is_open_when_the_drain_is_over_ends_with_an_error(
         for client, connection in waiting:
             assert connection.answer().status == (529 if client == "anthropic-messages" else 503)
             connection.close()
-        assert made.gateway.process.wait(10) == 0
+        assert made.gateway.process.wait(ENDED) == 0
 
 
 def test_a_second_sigterm_ends_it_now(
@@ -74,7 +78,7 @@ def test_a_second_sigterm_ends_it_now(
         made.gateway.process.send_signal(signal.SIGTERM)
         until(lambda: refuses(made.port), "the listener to be closed")
         made.gateway.process.send_signal(signal.SIGTERM)
-        assert made.gateway.process.wait(10) == 0
+        assert made.gateway.process.wait(ENDED) == 0
         for _, connection, _ in found:
             connection.close()
 
@@ -98,4 +102,4 @@ def test_while_it_drains_it_is_not_ready_and_takes_no_work(
             hold.release()
             other.answer()
             other.close()
-        assert made.gateway.process.wait(10) == 0
+        assert made.gateway.process.wait(ENDED) == 0

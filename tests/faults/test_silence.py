@@ -88,11 +88,12 @@ def test_silence_before_content_is_a_timeout(shared: World, stream: bool) -> Non
 
 
 def test_silence_after_content_ends_the_stream_with_an_error(shared: World) -> None:
+    """All content in one piece: a machine that stands still must not be silent inside it."""
     every_pair(
         shared,
         "silent-",
         True,
-        lambda said: [STREAM, *map(chunk, said.head + said.content), SILENCE],
+        lambda said: [STREAM + b"".join(map(chunk, said.head + said.content)), SILENCE],
         lambda client, found: ended(found, SILENT, client),
     )
 

@@ -438,6 +438,8 @@ class HttpProtocol(HttpToolsProtocol):
         return data[size:]
 
     def _expect_head(self) -> None:
+        # It may have been set by the same packet: by the end of a body that was answered before.
+        self._unset_keepalive_if_required()
         self._phase = HEAD
         self._deadline = self.loop.time() + self.limits.head_time
         self._pending = 0

@@ -152,11 +152,11 @@ class Sqlite:
         self._writer: sqlite3.Connection | None = None
         self._synchronous = ""
         self._readers: deque[sqlite3.Connection] = deque()
-        self._checkpoints = Checkpoints(lambda: self._connect(str(path), uri=False))
 
     async def open(self) -> None:
         self._write_thread = WriterThread("weft-store-writer")
         self._read_threads = ThreadPoolExecutor(READERS, "weft-store-reader")
+        self._checkpoints = Checkpoints(lambda: self._connect(str(self._path), uri=False))
         try:
             await self._write_thread.run(self._open)
         except BaseException:
@@ -218,14 +218,18 @@ class Sqlite:
         if self._writer is None:
             # Readable by its owner only; SQLite gives the files beside it the same mode.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._writer = self._connect(str(self._path), uri=False)
-            if self._writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise StoreError(
-                    f"{self._path}: SQLite cannot use WAL on this file system", "broken"
-                )
-            for setting in SETTINGS:
-                self._writer.execute(setting)
-            self._synchronous = ""
+            writer = self._connect(str(self._path), uri=False)
+            try:
+                if writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                    raise StoreError(
+                        f"{self._path}: SQLite cannot use WAL on this file system", "broken"
+                    )
+                for setting in SETTINGS:
+                    writer.execute(setting)
+            except BaseException:
+                writer.close()  # the next attempt would use it without its settings
+                raise
+            self._writer, self._synchronous = writer, ""
         return self._writer
 
     def _connect(self, database: str, uri: bool) -> sqlite3.Connection:
