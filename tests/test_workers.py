@@ -149,8 +149,8 @@ def test_workers_that_do_not_start_are_an_exit_code() -> None:
 
 def test_workers_that_die_at_once_are_started_later_and_later() -> None:
     with Process("two-dying") as server:
-        # After 0, 0.1, 0.3, 0.7 and 1.5 seconds, two each; by their own clock, which is ours: we may
-        # hear of it late.
+        # After 0, 0.1, 0.3, 0.7 and 1.5 seconds, two each. They tell the moment, since we may hear
+        # of it late; all processes have the same clock.
         moments = [float(server.expect("started").split()[1]) for _ in range(10)]
         assert max(moments) - min(moments) > 1.3
         server.signal(signal.SIGTERM)

@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, expect
 
 from tests import chat
 from tests.browser.tabs import Tab
+from tests.faults.upstream import PATIENCE
 from tests.faults.world import World
 
 Object = dict[str, Any]
@@ -66,9 +67,10 @@ def drop(tab: Tab, name: str, raw: bytes) -> None:
 
 
 def is_read(tab: Tab) -> None:
-    """Waits until the whole trace is there."""
+    """Waits until the whole trace is there, and drawn."""
     ended = re.compile("identical|not sent|capture|differ")
     expect(tab.page.locator(".sameness")).to_have_text(ended)
+    tab.page.evaluate("() => new Promise(requestAnimationFrame)")  # the lanes come with a frame
 
 
 def go(tab: Tab, row: int) -> None:
@@ -103,5 +105,6 @@ def respond(server: World, model: str, **more: object) -> str:
     """Has the gateway answer in the background; returns the id of the response."""
     body = {"model": model, "input": "Hello", "background": True, "store": True, "stream": False}
     url = f"{server.gateway.url}/v1/responses"
-    id: str = httpx.post(url, json={**body, **more}).raise_for_status().json()["id"]
+    posted = httpx.post(url, json={**body, **more}, timeout=PATIENCE)
+    id: str = posted.raise_for_status().json()["id"]
     return id

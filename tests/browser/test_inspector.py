@@ -200,6 +200,20 @@ def test_every_run_of_deltas_unfolds_and_folds(here: Tab, target: str) -> None:
         expect(folds).to_have_count(count)
 
 
+def test_a_row_that_changes_under_the_mouse_is_still_double_clicked(here: Tab) -> None:
+    here.page.set_viewport_size({"width": 1280, "height": 2400})  # all lines are in view
+    here.open("#/inspect/sample?row=1")
+    is_read(here)
+    folds = here.page.locator(".lanes .row.fold")
+    expect(folds.nth(0)).to_be_attached()
+    count, mouse = folds.count(), here.page.mouse
+    folds.nth(0).click()
+    mouse.down(click_count=2)
+    go(here, 2)  # all rows are drawn anew
+    mouse.up(click_count=2)
+    expect(folds).to_have_count(count - 1)
+
+
 @pytest.mark.long
 def test_rows_are_filtered_by_a_text_or_a_pattern_in_every_lane(here: Tab) -> None:
     raw = long_capture(3400) + CUT  # a second response, with a call

@@ -164,6 +164,26 @@ def test_a_message_is_sent_once_its_conversation_is_there(here: Tab, server: Wor
     assert at_conversation(here) == id
 
 
+def test_an_answer_that_ends_while_its_conversation_is_read_is_shown_once(
+    here: Tab, server: World
+) -> None:
+    hold = Hold()
+    begin(here, server, answer("Once ", hold, "upon a time"))
+    say(here, "Tell me a story")
+    expect(answers(here)).to_have_text("Once")
+    url = f"{server.gateway.url}/v1/responses?conversation={at_conversation(here)}"
+    items = Held(here, "**/v1/conversations/*/items*")
+    here.page.reload()
+    items.wait()
+    hold.release()
+    until(lambda: httpx.get(url).json()["data"][0]["status"] == "completed", "the end")
+    items.release()
+    expect(answers(here)).to_have_text(["Once upon a time"])
+    is_idle(here)
+    expect(here.page.get_by_role("article", name="You", exact=True)).to_have_count(1)
+    expect(answers(here)).to_have_count(1)
+
+
 def test_stop_is_repeated_until_the_server_hears_it(here: Tab, server: World) -> None:
     here.allow("ERR_INTERNET_DISCONNECTED")
     model = begin(here, server, answer("Once ", Hold(), "upon"))

@@ -234,6 +234,8 @@ class Log:
         """Whether events may be appended without waiting, as of the last flush."""
         self.ended = False
         """Whether nothing follows."""
+        self._closing = False
+        """Whether `close` stores what waits."""
         self.error: StoreError | None = None
         """Why storing failed."""
         self._store = store
@@ -316,7 +318,8 @@ class Log:
     def flush(self) -> None:
         """Passes waiting events to the store. Raises StoreError."""
         self._count()
-        if self._waiting and not self.ended:
+        # What is being closed would be stored twice, and its end be seen too early.
+        if self._waiting and not self.ended and not self._closing:
             first, *others = blocks_of(self._blocks, self._first, self._waiting)
             self._store.append(self.id, first)  # if this raises, all of them keep waiting
             self._handed_over([first, *others])
@@ -333,6 +336,7 @@ class Log:
         StoreError."""
         if self.error is not None:
             raise self.error
+        self._closing = True
         self._count()
         # Followers must not see an end that could still fail to be stored.
         self._hidden += len(last)

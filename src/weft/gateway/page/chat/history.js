@@ -23,22 +23,33 @@ const MAX_PARALLEL = 4;
 /** @returns {Promise<{ conversation: any, items: any[], turns: PastTurn[] }>} */
 export async function readHistory(id) {
   const path = `/v1/conversations/${encodeURIComponent(id)}`;
-  const [conversation, items, listed] = await Promise.all([
-    get(path),
-    all(`${path}/items`, { order: "asc" }, Infinity),
-    all("/v1/responses", { conversation: id, limit: DETAILED }, DETAILED),
-  ]);
+  const [conversation, [items, listed]] = await Promise.all([get(path), readItems(id, path)]);
   const responses = await inParallel(listed.reverse(), readResponse);
   return { conversation, items, turns: turnsOf(items, responses) };
 }
 
+/** The items, and the responses at the same moment: one that ends in between is seen in both, or in neither. */
+async function readItems(id, path) {
+  const list = () => all("/v1/responses", { conversation: id, limit: DETAILED }, DETAILED);
+  for (let listed = await list(); ; ) {
+    // Later than the list: the items of what has ended by then are there.
+    const items = await all(`${path}/items`, { order: "asc" }, Infinity);
+    const running = listed.filter(isRunning);
+    const now = running.length ? await list() : [];
+    const still = new Set(now.filter(isRunning).map((one) => one.id));
+    if (running.every((one) => still.has(one.id))) return [items, listed];
+    listed = now;
+  }
+}
+
+const isRunning = ({ status }) => RUNNING.includes(status);
+
 async function readResponse(listed) {
   const path = `/v1/responses/${encodeURIComponent(listed.id)}`;
-  const isRunning = RUNNING.includes(listed.status);
-  const response = isRunning ? null : await get(path);
+  const response = isRunning(listed) ? null : await get(path);
   const ids = new Set((response?.output ?? []).map((item) => item.id));
   const input = ids.size ? [] : (await get(`${path}/input_items`, { order: "asc", limit: 100 })).data;
-  return { listed, response, ids, input, isRunning };
+  return { listed, response, ids, input, isRunning: isRunning(listed) };
 }
 
 /** Cuts the items into turns, oldest first. */

@@ -40,7 +40,8 @@ export class Head {
   }
 
   /** Says whether the trace is that of what was sent. */
-  draw({ end }, isLive) {
+  draw(trace, isLive) {
+    const end = trace.isRead ? trace.end : null;
     const [kind, text] = this.#verdict(end, isLive);
     this.#sameness.className = `sameness ${kind}`;
     if (this.#sameness.textContent !== text) this.#sameness.textContent = text;

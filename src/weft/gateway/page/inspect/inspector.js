@@ -192,6 +192,7 @@ class InspectorView {
           if (this.#isLive) announce("The response has ended");
           else if (this.#place === place) this.#place = () => place(trace) || initialRow(trace);
           this.#isLive = false;
+          trace.isRead = true;
           draw();
         },
         (problem) => {

@@ -65,6 +65,8 @@ export class Trace {
   /** Rows of parts that say something about the response as a whole. */
   facts = [];
   keepalives = [];
+  /** Whether all of it is here. A capture of several responses has several ends. */
+  isRead = false;
   #frames = new Map();
   #parts = new Map();
   #partsOf = new Map();

@@ -33,6 +33,8 @@ export class VirtualList extends HTMLElement {
   #count = 0;
   #selected = -1;
   #base = 0;
+  #isStale = false;
+  #isPressed = false;
   /** @type {Map<number, HTMLElement>} */
   #rows = new Map();
   #spacer = h("div", { class: "spacer", role: "presentation" });
@@ -45,6 +47,7 @@ export class VirtualList extends HTMLElement {
     if (!this.hasAttribute("tabindex")) this.tabIndex = 0;
     this.replaceChildren(this.#pager, this.#spacer);
     this.addEventListener("scroll", this.#draw, { passive: true });
+    this.addEventListener("pointerdown", this.#onPress);
     this.addEventListener("click", this.#onClick);
     this.addEventListener("dblclick", this.#onOpen);
     this.addEventListener("keydown", this.#onKey);
@@ -83,10 +86,9 @@ export class VirtualList extends HTMLElement {
     return this.scrollTop + this.clientHeight >= this.scrollHeight - this.rowHeight;
   }
 
-  /** Draws all visible rows anew. */
+  /** Draws all visible rows anew; while a row is pressed, when it is released. */
   refresh() {
-    for (const row of this.#rows.values()) row.remove();
-    this.#rows.clear();
+    this.#isStale = true;
     this.#draw();
   }
 
@@ -117,6 +119,12 @@ export class VirtualList extends HTMLElement {
 
   #update() {
     if (!this.isConnected) return;
+    // Browsers drop a click, or the second one of two, if its element is gone when the button is up.
+    if (this.#isStale && !this.#isPressed) {
+      this.#isStale = false;
+      for (const row of this.#rows.values()) row.remove();
+      this.#rows.clear();
+    }
     this.#size();
     const here = Math.min(PAGE, this.#count - this.#base);
     const { first, last } = visibleSlice(this.scrollTop, this.clientHeight, this.rowHeight, here);
@@ -162,6 +170,19 @@ export class VirtualList extends HTMLElement {
     this.selected = Math.max(0, Math.min(this.#count - 1, index));
     this.dispatchEvent(new CustomEvent("select", { detail: { index: this.selected } }));
   }
+
+  #onPress = (event) => {
+    if (event.button !== 0) return;
+    this.#isPressed = true;
+    const release = () => {
+      removeEventListener("pointerup", release);
+      removeEventListener("pointercancel", release);
+      this.#isPressed = false;
+      this.#draw();
+    };
+    addEventListener("pointerup", release);
+    addEventListener("pointercancel", release);
+  };
 
   #onClick = (event) => {
     // A link or button in a row does its own work.
