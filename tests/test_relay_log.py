@@ -17,6 +17,7 @@ from weft.errors import InternalError
 from weft.relay.log import (
     BLOCK,
     BODY,
+    LARGE,
     LOGS_PER_TURN,
     MAX_UNWRITTEN,
     FlushScheduler,
@@ -140,6 +141,21 @@ async def test_a_recovery_finds_nothing_of_an_unfinished_end(
     assert await store.finish("resp_1", how)
     assert await stored(store, "resp_1") == [ZERO, ONE, TWO]
     assert await store.begin_recovery("resp_1") is None
+
+
+@sqlite_store
+async def test_what_is_flushed_while_a_log_is_closed_is_stored_once(stores: Stores) -> None:
+    """A follower whose place is no longer in memory flushes the log at any time."""
+    store = await stores.opened()
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
+    log.append([ONE])
+    last = [Event("", bytes([65 + n]) * (LARGE + 1)) for n in range(2)]
+    closing = asyncio.ensure_future(log.close(last))
+    while not closing.done():
+        log.flush()
+        await asyncio.sleep(0)
+    assert await store.finish("resp_1", ending(log, await closing))
+    assert await stored(store, "resp_1") == [ZERO, ONE, *last]
 
 
 def ending(log: Log, rest: Block | None) -> Ending:
