@@ -197,6 +197,28 @@ def test_stop_is_repeated_until_the_server_hears_it(here: Tab, server: World) ->
     server.upstream.exchange(model).left()
 
 
+def test_a_conversation_that_changes_under_the_mouse_is_still_clicked(
+    here: Tab, server: World
+) -> None:
+    begin(here, server, answer("Once"))
+    say(here, "Tell me a story")
+    is_idle(here)
+    id = at_conversation(here)
+    row = here.page.locator(f'.conversations [data-id="{id}"]')
+    row.hover()
+    opener = row.get_by_role("button", name=re.compile("More about"))
+    opener.hover()
+    here.page.mouse.down()
+    url = f"{server.gateway.url}/v1/conversations/{id}"
+    httpx.post(url, json={"metadata": {"title": "Another"}}, timeout=60).raise_for_status()
+    with here.page.expect_event("requestfinished", lambda one: "/v1/responses?" in one.url):
+        here.page.get_by_role("searchbox", name="Search conversations").dispatch_event("input")
+    here.page.mouse.up()
+    expect(row.get_by_role("button", name="Rename…")).to_be_visible()
+    here.page.keyboard.press("Escape")
+    expect(row).to_contain_text("Another")
+
+
 def test_a_deletion_can_be_undone_on_another_screen(here: Tab, server: World) -> None:
     begin(here, server, answer("One."))
     say(here, "To be or not to be")

@@ -365,6 +365,22 @@ def _events(id: str, size: int) -> list[Event]:
     ]
 
 
+@contextmanager
+def ready_soon(
+    upstream: LargeUpstream, store: str, folder: Path, seconds: float
+) -> Iterator[Gateway]:
+    """A gateway that was ready within so many seconds. If the machine had other things to do, it is
+    started once more, and most of what was left is still there: to end all of it takes longer."""
+    for is_last in (False, False, True):
+        started = time.monotonic()
+        with serving(upstream, store, folder) as running:
+            is_soon = time.monotonic() - started < seconds
+            assert is_soon or not is_last
+            if is_soon:
+                yield running
+                return
+
+
 @pytest.mark.long
 @EVERY_STORE
 def test_a_gateway_with_a_thousand_orphans_is_ready_as_soon_as_one_without(
@@ -375,10 +391,7 @@ def test_a_gateway_with_a_thousand_orphans_is_ready_as_soon_as_one_without(
     with serving(upstream, store, tmp_path):
         alone = time.monotonic() - started
     ids = asyncio.run(leave_orphans(store))
-    started = time.monotonic()
-    with serving(upstream, store, tmp_path) as running:
-        # To end all of them takes much longer, and a busy machine may pause for some seconds.
-        assert time.monotonic() - started < alone + 8.0
+    with ready_soon(upstream, store, tmp_path, alone + 2.0) as running:
         waited: list[float] = []
         for number, id in enumerate(reversed(ids)):  # the largest first
             found = ended(running, id, PATIENCE)

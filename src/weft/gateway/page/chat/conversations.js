@@ -2,7 +2,7 @@
 
 import { all, get, pages, post, send } from "../api.js";
 import { askText } from "../ui/dialog.js";
-import { button, fill, h, refill } from "../ui/dom.js";
+import { button, fill, h, pressOf, refill } from "../ui/dom.js";
 import { ago, exactTime } from "../ui/format.js";
 import { download, toast } from "../ui/status.js";
 import { forget } from "./settings.js";
@@ -19,6 +19,7 @@ export class ConversationList {
   #running = new Set();
   #timer = 0;
   #list = h("ul", {});
+  #isPressed = pressOf(this.#list, () => this.draw());
   #search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search conversations", "data-search": true });
 
   /** @param {import("./chat.js").Chat} chat */
@@ -68,8 +69,8 @@ export class ConversationList {
       const text = this.#search.value ? "Nothing found" : "No conversations yet";
       return fill(this.#list, h("li", { class: "soft" }, text));
     }
-    // The menu of a row would close if the row were drawn anew.
-    if (this.#list.querySelector(":popover-open")) return;
+    // The menu of a row would close if the row were drawn anew, and a click on it be lost.
+    if (this.#isPressed() || this.#list.querySelector(":popover-open")) return;
     const focused = document.activeElement?.closest?.("[data-id]")?.dataset.id;
     refill(this.#list, this.#shown.map((one) => this.#row(one, one.id === current)));
     if (focused) this.#list.querySelector(`[data-id="${CSS.escape(focused)}"] a`)?.focus();

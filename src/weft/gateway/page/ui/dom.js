@@ -68,6 +68,28 @@ let lastId = 0;
 /** A new id for `for`, `aria-labelledby` and the like. */
 export const newId = (prefix = "id") => `${prefix}-${++lastId}`;
 
+/**
+ * Tells whether a mouse button is down in an element. What is pressed must not be drawn anew: browsers
+ * drop a click, or the second one of two, if its element is gone when the button is up. `onRelease`
+ * is called after the click.
+ */
+export function pressOf(element, onRelease) {
+  let isPressed = false;
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    isPressed = true;
+    const release = () => {
+      removeEventListener("pointerup", release);
+      removeEventListener("pointercancel", release);
+      isPressed = false;
+      requestAnimationFrame(onRelease);
+    };
+    addEventListener("pointerup", release);
+    addEventListener("pointercancel", release);
+  });
+  return () => isPressed;
+}
+
 /** Runs a function at most once per frame, however often it is called. */
 export function oncePerFrame(run) {
   let scheduled = false;

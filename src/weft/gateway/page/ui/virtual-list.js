@@ -6,7 +6,7 @@
  * an element.
  */
 
-import { h, oncePerFrame } from "./dom.js";
+import { h, oncePerFrame, pressOf } from "./dom.js";
 
 export const PAGE = 500_000;
 const OVERSCAN = 4;
@@ -34,12 +34,12 @@ export class VirtualList extends HTMLElement {
   #selected = -1;
   #base = 0;
   #isStale = false;
-  #isPressed = false;
   /** @type {Map<number, HTMLElement>} */
   #rows = new Map();
   #spacer = h("div", { class: "spacer", role: "presentation" });
   #pager = h("div", { class: "pager", role: "presentation", hidden: true });
   #draw = oncePerFrame(() => this.#update());
+  #isPressed = pressOf(this, () => this.#draw());
   #resized = new ResizeObserver(() => this.#draw());
 
   connectedCallback() {
@@ -47,7 +47,6 @@ export class VirtualList extends HTMLElement {
     if (!this.hasAttribute("tabindex")) this.tabIndex = 0;
     this.replaceChildren(this.#pager, this.#spacer);
     this.addEventListener("scroll", this.#draw, { passive: true });
-    this.addEventListener("pointerdown", this.#onPress);
     this.addEventListener("click", this.#onClick);
     this.addEventListener("dblclick", this.#onOpen);
     this.addEventListener("keydown", this.#onKey);
@@ -119,8 +118,7 @@ export class VirtualList extends HTMLElement {
 
   #update() {
     if (!this.isConnected) return;
-    // Browsers drop a click, or the second one of two, if its element is gone when the button is up.
-    if (this.#isStale && !this.#isPressed) {
+    if (this.#isStale && !this.#isPressed()) {
       this.#isStale = false;
       for (const row of this.#rows.values()) row.remove();
       this.#rows.clear();
@@ -170,19 +168,6 @@ export class VirtualList extends HTMLElement {
     this.selected = Math.max(0, Math.min(this.#count - 1, index));
     this.dispatchEvent(new CustomEvent("select", { detail: { index: this.selected } }));
   }
-
-  #onPress = (event) => {
-    if (event.button !== 0) return;
-    this.#isPressed = true;
-    const release = () => {
-      removeEventListener("pointerup", release);
-      removeEventListener("pointercancel", release);
-      this.#isPressed = false;
-      this.#draw();
-    };
-    addEventListener("pointerup", release);
-    addEventListener("pointercancel", release);
-  };
 
   #onClick = (event) => {
     // A link or button in a row does its own work.
