@@ -115,9 +115,9 @@ def answers(tab: Tab) -> Locator:
 
 
 def open_menu(row: Locator) -> None:
-    """Opens the menu of a conversation in the list. Not with the mouse: a row that is drawn anew
-    between press and release, as after each turn, is not clicked."""
-    row.get_by_role("button", name=re.compile("More about")).dispatch_event("click")
+    """Opens the menu of a conversation in the list."""
+    row.hover()
+    row.get_by_role("button", name=re.compile("More about")).click()
 
 
 def cards(tab: Tab) -> Locator:
