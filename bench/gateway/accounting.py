@@ -11,7 +11,7 @@ Exits 1 when an answer was wrong. An aim that is missed is marked; with --strict
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,24 +39,28 @@ tokens_per_minute = 100000000000
 streams = 4000
 budget = {{ day = 1000000, month = 1000000, total = 1000000 }}
 
-[prices."up/{burst}"]
-input = 1.0
-output = 2.0
-
-[prices."up/{plain}"]
+"""
+PRICE = """
+[prices."up/{model}"]
 input = 1.0
 output = 2.0
 
 """
 
 
+def accounting_settings(text: str, models: Iterable[str]) -> str:
+    """These settings, with a key that has every limit, and prices of these models."""
+    before, _, after = text.partition("[upstreams.up]")
+    prices = "".join(PRICE.format(model=model) for model in models)
+    added = ACCOUNTING_CONFIG.format(key=KEY) + prices
+    return before.rstrip() + added + "[upstreams.up]" + after
+
+
 @contextmanager
 def _accounted(upstream: int, directory: Path) -> Iterator[Server]:
     text = WEFT_CONFIG.format(workers=1, upstream=upstream, stored="true")
-    before, _, after = text.partition("[upstreams.up]")
-    added = ACCOUNTING_CONFIG.format(key=KEY, burst=BURST.model, plain=PLAIN.model)
     settings = directory / "accounted.toml"
-    settings.write_text(before.rstrip() + added + "[upstreams.up]" + after)
+    settings.write_text(accounting_settings(text, (BURST.model, PLAIN.model)))
     program = Path(sys.executable).with_name("weft")
     command = [str(program), "serve", "--config", str(settings), "--port", "0"]
     with start_server(command, directory / "accounted.log", directory) as server:
