@@ -333,7 +333,11 @@ def exit_within(seconds: float) -> None:
 class Watchdog:
     """A context in which a thread logs what blocks the loop's thread for longer than `limit`
     seconds, once for each time. It says nothing where nobody is to blame: the process was stopped,
-    or the machine had no time for it."""
+    or the machine had no time for it.
+
+    The thread looks at what the loop does. Only if that is neither to wait nor to turn, it asks the
+    loop for an answer: a heartbeat would wake a loop that has nothing to do, twenty times a second.
+    """
 
     LONGEST = 10.0
     """Seconds after which a loop that is still blocked is logged."""
@@ -341,38 +345,42 @@ class Watchdog:
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> None:
         self._loop = loop
         self._limit = limit
-        self._last_turn = time.monotonic()
         self._watched = threading.get_ident()
         self._schedule: int | None = None
         """A file that tells how long the loop's thread has waited for a processor."""
         with contextlib.suppress(OSError):  # not Linux
             path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
             self._schedule = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._starved = 0.0
-        """How long it had waited by the last turn of the loop."""
-        self._stopped = threading.Event()
+        self._asked = 0
+        self._answered = 0
+        """The last question that the loop has answered."""
+        self._turned = time.monotonic()
+        """When the loop was last known not to be blocked."""
+        # Held until the end: to wait for a lock is one call, to wait for an event a dozen, and the
+        # thread needs the interpreter for each.
+        self._running = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        self._tick()
+        self._running.acquire()
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
+        self._running.release()
         self._thread.join()
         if self._schedule is not None:
             os.close(self._schedule)
-        if self._timer is not None:
-            self._timer.cancel()
 
-    def _tick(self) -> None:
-        # First of all: a process that was stopped goes on here, and nobody blocked its loop.
-        self._last_turn = time.monotonic()
-        # Here, and not in the thread: that would take the interpreter away from the loop each time.
-        self._starved = self._waited()
-        # Shorter than the limit, so that a loop with nothing to do does not look blocked.
-        self._timer = self._loop.call_later(self._limit / 2, self._tick)
+    def _answer(self, number: int) -> None:
+        """Runs on the loop."""
+        self._turned, self._answered = time.monotonic(), number
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Waits that long, but not beyond the end; returns whether that has come."""
+        if not self._running.acquire(timeout=seconds):
+            return False
+        self._running.release()
+        return True
 
     def _waited(self) -> float:
         """Seconds that the loop's thread has waited for a processor; 0 where that is not known."""
@@ -385,37 +393,51 @@ class Watchdog:
             return 0.0
 
     def _watch(self) -> None:
-        pause = self._limit / 2
-        began, used = time.monotonic(), time.process_time()
-        while not self._stopped.wait(pause):
-            turn, before = self._last_turn, self._starved
-            # This thread was late as well, and no other had worked: the process was stopped.
-            stopped = time.monotonic() - began - pause - (time.process_time() - used)
-            if time.monotonic() - turn > self._limit:
-                # Taken while it is blocked; afterwards the stack would be innocent.
-                frame = sys._current_frames().get(self._watched)
-                stack = traceback.extract_stack(frame) if frame is not None else []
-                end = time.monotonic() + self.LONGEST
-                while self._is_blocked_since(turn, 0.005) and time.monotonic() < end:
-                    pass
-                blocked = time.monotonic() - turn
-                starved = self._waited() - before
-                culprit = culprit_of(stack)
-                if culprit is not None and blocked - starved - max(stopped, 0) > self._limit:
-                    about = log_event("loop-blocked", ms=round(1000 * blocked))
-                    lines = "".join(traceback.format_list(stack))
-                    log.warning(
-                        "the event loop was blocked for %.0f ms by %s:\n%s",
-                        *(1000 * blocked, culprit, lines),
-                        extra=about,
-                    )
-                # One line for each time it blocks, however long.
-                while self._is_blocked_since(turn, pause):
-                    pass
-            began, used = time.monotonic(), time.process_time()
+        while not self._has_ended(self._limit / 2):
+            if self._is_waiting():
+                self._turned = time.monotonic()
+            else:
+                self._ask()
 
-    def _is_blocked_since(self, turn: float, pause: float) -> bool:
-        return self._last_turn == turn and not self._stopped.wait(pause)
+    def _is_waiting(self) -> bool:
+        """Whether the loop waits for events, or is between two callbacks."""
+        frame = sys._current_frames().get(self._watched)
+        return frame is None or frame.f_code.co_name in _LOOP_FRAMES
+
+    def _ask(self) -> None:
+        """Asks the loop for an answer, and returns when it has given one; logs what it does if that
+        takes too long."""
+        self._asked += 1
+        turned = self._turned
+        asked, used, before = time.monotonic(), time.process_time(), self._waited()
+        self._loop.call_soon_threadsafe(self._answer, self._asked)
+        if self._has_ended(self._limit) or self._answered == self._asked:
+            return
+        # This thread was late as well, and no other had worked: the process was stopped.
+        stopped = time.monotonic() - asked - self._limit - (time.process_time() - used)
+        # Taken while it is blocked; afterwards the stack would be innocent.
+        frame = sys._current_frames().get(self._watched)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        end = time.monotonic() + self.LONGEST
+        while self._is_blocked(0.005) and time.monotonic() < end:
+            pass
+        now, starved = time.monotonic(), self._waited() - before
+        culprit = culprit_of(stack)
+        if culprit is not None and now - asked - starved - max(stopped, 0) > self._limit:
+            about = log_event("loop-blocked", ms=round(1000 * (now - turned)))
+            lines = "".join(traceback.format_list(stack))
+            log.warning(
+                "the event loop was blocked for %.0f ms by %s:\n%s",
+                *(1000 * (now - turned), culprit, lines),
+                extra=about,
+            )
+        # One line for each time it blocks, however long.
+        while self._is_blocked(self._limit / 2):
+            pass
+
+    def _is_blocked(self, pause: float) -> bool:
+        """Whether the loop has not answered after `pause` seconds."""
+        return self._answered != self._asked and not self._has_ended(pause)
 
 
 def culprit_of(stack: Sequence[traceback.FrameSummary]) -> str | None:
