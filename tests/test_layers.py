@@ -183,6 +183,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.metering",
         "weft.relay.reasoning",
         "weft.relay.translation",
+        "weft.relay.direct_line",
         "weft.relay.deadlines",
         "weft.relay.request_record",
         "weft.relay.recording",

@@ -31,11 +31,12 @@ from weft.dialects.stages.stop_sequences import StopSequences
 from weft.findings import Finding, Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
+from weft.relay.fast_lane import DirectLane
 from weft.relay.paused_turns import PausedTurns
 from weft.relay.rendering import Encoded, Passthrough
 from weft.relay.response_reader import ResponseReader
 from weft.request import Request, Tool
-from weft.sse import Event, Frame, FrameReader
+from weft.sse import Event, Frame, FrameReader, write
 
 WIRES = ("openai-chat", "openai-responses", "anthropic-messages", "gemini")
 LIMIT = 1 << 24
@@ -72,6 +73,34 @@ class FullPipe(Pipe):
         return parts
 
 
+class Line:
+    """A client's connection, and a store. What is stored first is what is sent."""
+
+    def __init__(self) -> None:
+        self.paused = False
+        self.has_room = True
+        self.stored: list[Event] = []
+        self._sent: list[bytes] = []
+        self.events = self.size = self.sent = 0
+        self.last_activity = 0.0
+
+    def store(self, events: list[Event]) -> bool:
+        if self.has_room:
+            self.stored += events
+        return self.has_room
+
+    def send(self, data: bytes) -> None:
+        self._sent.append(data)
+
+    def clear(self) -> None:
+        frames = [write(event.name, event.data) for event in self.stored]
+        assert self._sent == [chunked(one) for one in frames]
+        assert (self.events, self.size) == (len(frames), sum(map(len, frames)))
+        assert self.sent == sum(map(len, self._sent))
+        self.stored, self._sent = [], []
+        self.events = self.size = self.sent = 0
+
+
 @dataclass
 class Relaying:
     """One response from `source` to a client of `target`, as the relay reads and renders it."""
@@ -97,20 +126,35 @@ class Relaying:
         renderer = (Passthrough if passes else Encoded)(dialect, shown, pipe)
         reader = ResponseReader(PlayedAnswer(Play()), pipe, self.limit)
         events: list[Event] = []
-        for number, piece in enumerate(pieces):
-            if not piece or reader.ended:
-                continue
+
+        def take(piece: bytes) -> bool:
             copied = None if reader.lane is None else reader.lane.copy(piece)
             if copied is not None:
                 self.copied += 1
-                events += copied
+                events.extend(copied)
             else:
                 reader.take(piece)
                 self.copied += not reader.parts
-                events += reader.copied
-                events += renderer.render(reader.parts)
+                events.extend(reader.copied)
+                events.extend(renderer.render(reader.parts))
                 if self.lane:
                     reader.open_lane(renderer)
+            return True
+
+        line = Line()
+        direct = DirectLane(line, lambda: reader.lane, take, line.store, lambda: 0.0)
+        for number, piece in enumerate(pieces):
+            if not piece or reader.ended:
+                continue
+            # Clients that have to catch up, and stores that are full, in between.
+            line.paused, line.has_room = number % 3 == 2, number % 7 != 6
+            if self.lane:
+                direct.take(piece)
+            else:
+                take(piece)
+            events += line.stored
+            self.copied += len(line.stored)
+            line.clear()
             # A keepalive takes a number of the stream, if the dialect numbers its events.
             if number % 5 == 4 and (ping := renderer.keepalive()) is not None:
                 events.append(ping)

@@ -11,7 +11,7 @@ half a surrogate pair) is parsed in full.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -179,17 +179,38 @@ def _is_whole(frame: Frame) -> bool:
     return frame.id is None and not (frame.cut or frame.split)
 
 
+class Counter(Protocol):
+    """What numbers the events of a stream."""
+
+    number: int
+    """Of the next event."""
+
+
 class EventTemplate:
     """An event with one delta: its name, and its data before and after the text."""
 
-    __slots__ = ("_after", "_before", "_name")
+    __slots__ = ("_after", "_before", "_name", "counter")
     is_verbatim = False
     """Whether `fill` takes the data of the frames, and not their texts."""
 
-    def __init__(self, name: str, before: bytes, after: bytes) -> None:
+    def __init__(
+        self, name: str, before: bytes, after: bytes, counter: Counter | None = None
+    ) -> None:
+        """`counter` numbers the events, if they are numbered."""
         self._name = name
         self._before = before
         self._after = after
+        self.counter = counter
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def format(self) -> bytes | None:
+        """The data of an event, to be filled in with a text in plain ASCII, and with its number if
+        there is a counter. None if there is no such event."""
+        return as_format(self._before) + b"%b" + as_format(self._after)
 
     def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
         """Returns the events with these texts, which are escaped as our encoders escape them.
@@ -208,5 +229,14 @@ class SilentTemplate(EventTemplate):
     def __init__(self) -> None:
         super().__init__("", b"", b"")
 
+    @property
+    def format(self) -> bytes | None:
+        return None
+
     def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
         return []
+
+
+def as_format(data: bytes) -> bytes:
+    """What `%` turns into this data again."""
+    return data.replace(b"%", b"%%")

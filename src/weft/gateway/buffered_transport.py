@@ -9,6 +9,18 @@ MAX_UNSENT = 65536
 """Bytes for one client that the kernel buffers before it has sent them (TCP_NOTSENT_LOWAT)."""
 
 
+class DirectWriter:
+    """Sends chunks of one response without any step in between; see relay.direct_line."""
+
+    __slots__ = ("events", "last_activity", "paused", "send", "sent", "size")
+
+    def __init__(self, send: Callable[[bytes], None], *, paused: bool) -> None:
+        self.send = send
+        self.paused = paused
+        self.events = self.size = self.sent = 0
+        self.last_activity = 0.0
+
+
 class BufferedTransport(asyncio.Transport):
     """Counts the bytes written to one connection; its owner decides how it is closed."""
 
@@ -16,6 +28,9 @@ class BufferedTransport(asyncio.Transport):
         super().__init__()
         self.inner = inner
         self.written = 0
+        """Bytes, without those that `direct` has sent."""
+        self.direct: DirectWriter | None = None
+        """Of the response that is being sent, if it has one."""
         self._head: bytes | None = None
         self._sent = 0
         self._last_progress = now
@@ -53,11 +68,25 @@ class BufferedTransport(asyncio.Transport):
             head, self._head = self._head, None
             self.inner.write(head)
 
+    def open_direct(self, *, paused: bool) -> DirectWriter:
+        """Returns a writer for the response that has begun."""
+        self._flush_head()
+        if self.direct is not None:
+            self.written += self.direct.sent
+        self.direct = DirectWriter(self.inner.write, paused=paused)
+        return self.direct
+
+    def pause_direct(self, paused: bool) -> None:
+        if self.direct is not None:
+            self.direct.paused = paused
+
     def stalled_for(self, now: float) -> float:
         """Returns the seconds since the client last read something, while data waits for it. Exact
         only to the time between two calls."""
         waiting = self.inner.get_write_buffer_size()
         taken = self.written - waiting
+        if self.direct is not None:
+            taken += self.direct.sent
         # Progress is what the kernel took, not what was written: an upstream that keeps sending
         # must not make its client look alive.
         if not waiting or taken != self._sent:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 import httptools
 
-from weft.gateway.buffered_transport import BufferedTransport, set_buffer_limits
+from weft.gateway.buffered_transport import BufferedTransport, DirectWriter, set_buffer_limits
 from weft.gateway.connections import ConnectionRegistry
 from weft.gateway.error_responses import (
     LONG_HEAD,
@@ -198,6 +198,16 @@ class Exchange:
         self._transport.write_chunk(data)
         return not cycle.flow.write_paused
 
+    def direct(self) -> DirectWriter | None:
+        """A writer for chunks of a response body, which does what `write` does; None if that is not
+        possible. No other may be in use."""
+        cycle, protocol = self._cycle(), self._protocol()
+        if cycle is None or protocol is None or cycle.disconnected or cycle.response_complete:
+            return None
+        if not cycle.response_started or not cycle.chunked_encoding:
+            return None
+        return self._transport.open_direct(paused=cycle.flow.write_paused)
+
     def respond(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """Sends a whole response with status 200 in one write; returns False if the ASGI way has to
         do it, as for `start`."""
@@ -358,8 +368,17 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline = min(self._deadline, self.loop.time() + LINGER)
         self._check_deadlines()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.pause_direct(True)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.pause_direct(False)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSED
+        self.transport.pause_direct(True)
         self._cancel_timer()
         # uvicorn does not cancel its timer after a reset: it would hold this for `keep_alive`.
         self._unset_keepalive_if_required()

@@ -20,6 +20,7 @@ from weft.gateway.auth import HttpRejection
 from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart
+from weft.relay.direct_line import DirectLine
 from weft.relay.incoming import RequestFailed
 from weft.relay.run import Run
 from weft.relay.translation import RUN_HEADER
@@ -177,6 +178,8 @@ class DirectWrites(Protocol):
 
     def end(self) -> bool: ...
 
+    def direct(self) -> DirectLine | None: ...
+
 
 class ClientConnection(msgspec.Struct, frozen=True):
     """Where the response to one HTTP request is sent."""
@@ -206,6 +209,7 @@ class StreamResponse:
         self._writing = False
         self._keepalives: set[asyncio.Task[None]] = set()
         self._timer = KeepaliveTimer(keepalive, self._on_silence)
+        self._line: DirectLine | None = None
 
     async def send(self) -> None:
         run, writer = self._run, self._writer
@@ -219,7 +223,7 @@ class StreamResponse:
                 # `next` waits and may store or translate; `flow` then passes what the upstream
                 # sends straight on, in the turn of the loop that brings it, until something has to
                 # be waited for.
-                await stream.flow(self._write_now)
+                await stream.flow(self._write_now, self._direct_line())
         except Exception as problem:
             await self._fail(failure(self._client.id, problem))
         else:
@@ -240,6 +244,14 @@ class StreamResponse:
             headers = weft_headers(client.id, self._run)
             status = await send_error(client.send, client.dialect, failed, headers)
             self._run.record.status = status
+
+    def _direct_line(self) -> DirectLine | None:
+        """Where events can leave without `_write_now`."""
+        # Events with an id, or in an array, are framed by the writer.
+        is_plain = isinstance(self._writer, EventStreamWriter) and self._writer.log_id is None
+        if self._line is None and is_plain and not self._run.incoming.resumable:
+            self._line = self._timer.line = self._client.exchange.direct()
+        return self._line
 
     def _write_now(self, events: list[Event]) -> bool:
         """Writes events without waiting; returns False if the client has to catch up first."""

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from weft.relay.direct_line import DirectLine
+
 
 class KeepaliveTimer:
     """Calls back after each `seconds` without a reset; never if that is 0."""
@@ -14,6 +16,8 @@ class KeepaliveTimer:
         self._timer: asyncio.TimerHandle | None = None
         self.last_activity = self._loop.time()
         """When something was sent last, by the clock of the loop."""
+        self.line: DirectLine | None = None
+        """Sends as well, and notes when."""
         if seconds:
             self._timer = self._loop.call_later(seconds, self._fire)
 
@@ -31,6 +35,8 @@ class KeepaliveTimer:
         now = self._loop.time()
         # A reset only notes the time, since it comes with every event, and to cancel and schedule a
         # timer means work on the loop's heap. So the timer may fire early, and sleeps again.
+        if self.line is not None:
+            self.last_activity = max(self.last_activity, self.line.last_activity)
         left = self.last_activity + self._seconds - now
         # asyncio runs a timer up to the resolution of its clock early.
         if left > 0.001:

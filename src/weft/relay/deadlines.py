@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from weft.parts import ErrorPart
+from weft.relay.direct_line import DirectLine
 from weft.relay.incoming import RequestFailed, RequestLimits
 
 T = TypeVar("T")
@@ -70,6 +71,8 @@ class Deadlines:
         self._upstream = ""
         self.last_activity = 0.0
         """When the last data arrived, by the clock of the loop."""
+        self.line: DirectLine | None = None
+        """Sends some of what arrives, and notes when."""
         self._idle: asyncio.TimerHandle | None = None
         # From here on, not from the first byte: retries and pauses count as well.
         self._end = self._loop.call_later(limits.duration, self._too_long)
@@ -109,7 +112,10 @@ class Deadlines:
     def _check_idle(self, limit: float) -> None:
         # Timers that are moved with every event cost more than the events: this one looks when it
         # fires.
-        left = self.last_activity + limit - self._loop.time()
+        last = self.last_activity
+        if self.line is not None:
+            last = max(last, self.line.last_activity)
+        left = last + limit - self._loop.time()
         # Silence counts only while we wait for the upstream: as long as its bytes are not read, it
         # cannot be late.
         if left > 0.001 or not self._interrupt.waiting:  # or the client reads slowly

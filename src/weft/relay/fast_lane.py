@@ -10,19 +10,23 @@ The law (`tests/test_relay_fast_lane.py`): with the lane and without it, every b
 and the fold are the same. So an event that is not certainly the same takes the ordinary way, and so
 does everything behind it in the same read: an empty text, half a character, invalid UTF-8, several
 lines, half an event.
+
+`FastLane` makes events. `DirectLane` also writes them to the client's connection, if that offers a
+`DirectLine`: then an event runs through one function, from the upstream's bytes to the client's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from weft.codec import Pipe
-from weft.dialects.delta_templates import EventTemplate, FrameTemplate, unescape
+from weft.dialects.delta_templates import EventTemplate, FrameTemplate, as_format, unescape
 from weft.parts import Delta, Part, ReasoningDelta, TextDelta, ToolParamsDelta
+from weft.relay.direct_line import DirectLine
 from weft.relay.recording import UpstreamRecorder
 from weft.relay.rendering import Renderer
-from weft.sse import Event, Frame, FrameReader
+from weft.sse import Event, Frame, FrameReader, frame
 
 _DATA = b"data: "
 _json = msgspec.json.Encoder().encode
@@ -30,14 +34,16 @@ _BLOCK = 512
 """How many texts are kept one by one, at most."""
 
 _is_plain = re.compile(rb'[^"\\\x00-\x1f]*+').fullmatch
+_is_printable = re.compile(rb"[ !#-\[\]-~]++").fullmatch
+"""Plain, ASCII, and not empty."""
 
 
 class FastLane:
     """Copies deltas of one item of one response, until an event takes the ordinary way."""
 
-    __slots__ = ("_after", "_before", "_between", "_buffer", "_count", "_events", "_findings",
-                 "_frames", "_head", "_is_fixed", "_last", "_line", "_noted", "_recorder",
-                 "_template", "_texts", "room", "size")  # fmt: skip
+    __slots__ = ("_between", "_buffer", "_findings", "_frames", "_head", "_line", "_noted",
+                 "_template", "after", "before", "events", "is_fixed", "recorder", "room", "size",
+                 "texts")  # fmt: skip
 
     @classmethod
     def open(
@@ -63,40 +69,37 @@ class FastLane:
         recorder: UpstreamRecorder | None,
     ) -> None:
         self._template = template
-        self._recorder = recorder
+        self.recorder = recorder
         self.room = 0
         """Bytes that may be copied before the response is over its limit; its reader sets it."""
         self.size = 0
         """Bytes that were copied and not settled."""
         self._noted = 0
         """How many of them the fold knows already."""
-        self._texts: list[bytes] = []
-        self._count = 0
-        """How many events they are."""
-        self._last = 0
-        """The size of the last one, from its data line on."""
+        self.texts: list[bytes] = []
+        """Those of the events that were copied and not flushed, one for each."""
         # As nearly all servers write it. Anything else does not fit, and takes the ordinary way.
         name = b"event: %b\n" % template.event.encode() if template.event else b""
         self._head = name + _DATA
         before, after = template.fixed or (b"", b"")
-        self._is_fixed = template.fixed is not None
+        self.is_fixed = template.fixed is not None
         """Whether nothing differs between two events but their text. Then they look like this."""
-        self._before, self._after = self._head + before, after + b"\n\n"
-        self._between = self._after + self._before
+        self.before, self.after = self._head + before, after + b"\n\n"
+        self._between = self.after + self.before
         self._line = len(self._between) - len(name)
         """The size of the data line of an event, and of the blank one, without its text."""
         self._frames = frames
         self._findings = pipe.findings
         self._buffer = pipe.guard.fold.buffer(last)
-        self._events = events
+        self.events = events
 
     def copy(self, data: bytes) -> list[Event] | None:
         """Returns the client's events, if these bytes are deltas in plain ASCII and nothing else.
         They must begin with an event."""
         # Few calls, on purpose: when streams are slow, what an event costs is how much code and
         # memory it touches. Everything that can wait is done by `settle`.
-        before, after = self._before, self._after
-        if not (self._is_fixed and data.startswith(before) and data.endswith(after)):
+        before, after = self.before, self.after
+        if not (self.is_fixed and data.startswith(before) and data.endswith(after)):
             return None
         text = data[len(before) : -len(after)]
         pieces = [text]
@@ -110,33 +113,40 @@ class FastLane:
         if size > self.room:
             return None
         self.size = size
-        self._texts.append(text)
-        self._count += len(pieces)
-        self._last = len(pieces[-1]) + self._line
-        if len(self._texts) == _BLOCK:
-            self._flush()
-        if self._recorder is not None:
-            self._recorder.read(data)
-        if self._events.is_verbatim:
+        self.texts += pieces
+        if len(self.texts) >= _BLOCK:
+            self.flush()
+        if self.recorder is not None:
+            self.recorder.read(data)
+        if self.events.is_verbatim:
             pieces = data[len(self._head) : -2].split(b"\n\n" + self._head)
-        return self._events.fill(pieces, len(text))
+        return self.events.fill(pieces, len(text))
+
+    @property
+    def format(self) -> bytes | None:
+        """The data of the client's events, to be filled in; see EventTemplate."""
+        if not self.events.is_verbatim:
+            return self.events.format
+        return as_format(self.before[len(self._head) :]) + b"%b" + as_format(self.after[:-2])
 
     def settle(self) -> int:
         """Tells the fold, the findings and the reader of frames about the events that were copied,
         and returns their size since the last call. Until then the response is incomplete."""
         size = self.size
         if size:
-            self._flush()
+            self.flush()
             self.room -= size
             self.size = self._noted = 0
         return size
 
-    def _flush(self) -> None:
-        if self._texts:
-            text, size = b"".join(self._texts).decode(), self.size - self._noted
-            self._note(text, self._count, size, self._last)
-            self._texts.clear()
-            self._noted, self._count = self.size, 0
+    def flush(self) -> None:
+        """Tells them about the events since the last call."""
+        texts = self.texts
+        if texts:
+            text, last = b"".join(texts).decode(), len(texts[-1]) + self._line
+            self._note(text, len(texts), self.size - self._noted, last)
+            texts.clear()
+            self._noted = self.size
 
     def feed(self, data: bytes) -> tuple[list[Event], int]:
         """Returns the client's events, and how many of these bytes they stand for: with escapes,
@@ -160,7 +170,7 @@ class FastLane:
                 break
             if not template.take(text, data[begin:stop]):
                 break
-            if self._events.is_verbatim:
+            if self.events.is_verbatim:
                 piece = data[begin:stop]
             elif b"\\" in piece:
                 piece = _json(text)[1:-1]  # servers also escape what need not be
@@ -171,10 +181,100 @@ class FastLane:
             return [], 0
         text = "".join(texts)
         self._note(text, len(pieces), at, at - last)
-        return self._events.fill(pieces, len(text)), at
+        return self.events.fill(pieces, len(text)), at
 
     def _note(self, text: str, events: int, size: int, last: int) -> None:
         """So many events of this size had this text; `last` is the size of the last data line."""
         self._template.is_used = True
         self._buffer.add(text)
         self._findings.at, self._findings.offset = self._frames.skip(events, size, last)
+
+
+_NEVER = b"\0"
+"""No event begins like this."""
+
+
+class DirectLane:
+    """Takes the bytes of an upstream as they arrive. Events that fit the fast lane are written at
+    once; all others take the ordinary way."""
+
+    # In one small object, on purpose: with many streams, this is most of what an event has to fetch
+    # from memory.
+    __slots__ = ("_after", "_before", "_counter", "_format", "_frame", "_lane", "_lane_of", "_line",
+                 "_name", "_now", "_otherwise", "_start", "_stop", "_try_store")  # fmt: skip
+
+    def __init__(
+        self,
+        line: DirectLine,
+        lane_of: Callable[[], FastLane | None],
+        otherwise: Callable[[bytes], bool],
+        try_store: Callable[[list[Event]], bool] | None,
+        now: Callable[[], float],
+    ) -> None:
+        """`otherwise` is the ordinary way; `lane_of` returns the lane for what comes after it."""
+        self._line = line
+        self._lane_of = lane_of
+        self._otherwise = otherwise
+        self._try_store = try_store
+        self._now = now
+        self._lane: FastLane | None = None
+        self._follow()
+
+    def _follow(self) -> None:
+        """Takes the lane that is open now."""
+        lane = self._lane_of()
+        if lane is self._lane:
+            return
+        self._lane, self._before = lane, _NEVER
+        format = lane.format if lane is not None and lane.is_fixed else None
+        if lane is None or format is None:
+            return
+        self._before, self._after = lane.before, lane.after
+        self._start, self._stop = len(lane.before), -len(lane.after)
+        self._counter = lane.events.counter
+        self._name = lane.events.name
+        self._format = format
+        self._frame = frame(self._name, b"")[0]
+
+    def take(self, data: bytes) -> bool:
+        """Writes the event in these bytes. Returns False if somebody has to wait before more is
+        read, or `otherwise` does."""
+        lane, line = self._lane, self._line
+        if lane is None or not (data.startswith(self._before) and data.endswith(self._after)):
+            return self._take_otherwise(data)
+        text = data[self._start : self._stop]
+        size = lane.size + len(data)
+        # A line break is not printable: several events are for FastLane.copy.
+        if line.paused or size > lane.room or not _is_printable(text):
+            return self._take_otherwise(data)
+        counter, number = self._counter, None
+        if counter is None:
+            event = self._format % text
+        else:
+            number = counter.number
+            event = self._format % (text, number)
+        if self._try_store is not None and not self._try_store([Event(self._name, event, number)]):
+            return self._take_otherwise(data)
+        if counter is not None and number is not None:
+            counter.number = number + 1
+        lane.size = size
+        lane.texts.append(text)
+        if len(lane.texts) >= _BLOCK:
+            lane.flush()
+        if lane.recorder is not None:
+            lane.recorder.read(data)
+        # RFC 9112 (7.1): size in hex, data. The frame ends in a blank line.
+        before = self._frame
+        size = len(before) + len(event) + 2
+        chunk = b"%x\r\n%b%b\n\n\r\n" % (size, before, event)
+        line.send(chunk)
+        line.events += 1
+        line.size += size
+        line.sent += len(chunk)
+        line.last_activity = self._now()
+        return not line.paused
+
+    def _take_otherwise(self, data: bytes) -> bool:
+        more = self._otherwise(data)
+        self._follow()
+        return more

@@ -9,6 +9,7 @@ from weft.assembler import Response
 from weft.dialects.error_classes import new_error
 from weft.findings import Finding
 from weft.parts import ErrorPart
+from weft.relay.direct_line import DirectLine
 from weft.relay.incoming import RequestFailed
 from weft.relay.persistence import TAKEN_OVER, ResponseWriter
 from weft.relay.recording import LARGE_RECORDING
@@ -146,12 +147,14 @@ class PersistedStream:
         if recorder is not None and recorder.size > LARGE_RECORDING and writer is not None:
             writer.recordings.save_part(writer.log.id, has_findings=bool(self.repairs))
 
-    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
+    async def flow(
+        self, write: Callable[[list[Event]], bool], line: DirectLine | None = None
+    ) -> None:
         writer, recorder = self._writer, self._recorder
         if writer is None or not writer.has_begun:
             try_append = None if writer is None else writer.try_append
             await self._inner.flow_through(
-                lambda events: write(self._note_number(events)), try_append
+                lambda events: write(self._note_number(events)), try_append, None
             )
             return
         log = writer.log
@@ -163,7 +166,7 @@ class PersistedStream:
             return append(events)
 
         try:
-            await self._inner.flow_through(write, try_store)
+            await self._inner.flow_through(write, try_store, line)
         finally:
             # What is appended is sent, but for the end, which is not appended here.
             self._number = self._number if log.number is None else log.number

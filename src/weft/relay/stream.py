@@ -22,6 +22,8 @@ from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
 from weft.relay.deadlines import Deadlines, Interrupt, RequestStopped
+from weft.relay.direct_line import DirectLine
+from weft.relay.fast_lane import DirectLane
 from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, api_of
 from weft.relay.metering import Meter
 from weft.relay.offload import offload
@@ -99,9 +101,12 @@ class Stream(Protocol):
         must be stored and cannot be."""
         ...
 
-    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
+    async def flow(
+        self, write: Callable[[list[Event]], bool], line: DirectLine | None = None
+    ) -> None:
         """Writes events in the same turn of the event loop in which they arrive, as long as nothing
-        else has to be done and `write` returns True. `next` continues from there.
+        else has to be done and `write` returns True. `next` continues from there. What `line` can
+        send may be sent there instead.
         """
         ...
 
@@ -353,15 +358,18 @@ class OpenStream:
             _ = reader.pipe.response  # joins large texts here, not on the event loop
         return events
 
-    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
-        await self.flow_through(write, None)
+    async def flow(
+        self, write: Callable[[list[Event]], bool], line: DirectLine | None = None
+    ) -> None:
+        await self.flow_through(write, None, line)
 
     async def flow_through(
         self,
         write: Callable[[list[Event]], bool],
         try_store: Callable[[list[Event]], bool] | None,
+        line: DirectLine | None,
     ) -> None:
-        """As `flow`; `try_store` is called before each `write`."""
+        """As `flow`; `try_store` is called before anything is written."""
         reader, paused_turns, renderer = self._reader, self._paused_turns, self._renderer
         record, deadlines = self._state.record, self._state.deadlines
         now = asyncio.get_running_loop().time
@@ -409,11 +417,18 @@ class OpenStream:
             room = write(self._note_sent(events)) if events else True
             return room and not reader.ended and (paused_turns is None or not paused_turns.paused)
 
+        consumer = take
+        if line is not None:
+            deadlines.line, sent = line, (line.events, line.size)
+            consumer = DirectLane(line, lambda: reader.lane, take, try_store, now).take
         try:
             with suppress(RequestStopped):  # `next` ends the response
-                await self._state.interrupt.wait(reader.flow(take))
+                await self._state.interrupt.wait(reader.flow(consumer))
         finally:
             reader.settle()
+            if line is not None:
+                record.events += line.events - sent[0]
+                record.bytes_out += line.size - sent[1]
 
     def _note_sent(self, events: list[Event]) -> list[Event]:
         record = self._state.record

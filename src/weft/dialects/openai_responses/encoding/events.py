@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from weft import large_json
-from weft.dialects.delta_templates import EventTemplate
+from weft.dialects.delta_templates import EventTemplate, as_format
 from weft.dialects.raw_json import to_one_line
 from weft.sse import Event
 
@@ -104,8 +104,12 @@ class NumberedTemplate(EventTemplate):
     __slots__ = ("_writer",)
 
     def __init__(self, writer: EventWriter, prefix: DeltaPrefix) -> None:
-        super().__init__(prefix.type, prefix.data + b'"', b'","sequence_number":')
+        super().__init__(prefix.type, prefix.data + b'"', b'","sequence_number":', writer)
         self._writer = writer
+
+    @property
+    def format(self) -> bytes | None:
+        return b"%b%%b%b%%d}" % (as_format(self._before), as_format(self._after))
 
     def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
         name, before, after, writer = self._name, self._before, self._after, self._writer
