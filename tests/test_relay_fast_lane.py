@@ -115,6 +115,9 @@ class Relaying:
     copied: int = 0
     """Reads that took the lane."""
 
+    direct: int = 0
+    """Events that were written by the lane itself."""
+
     def run(self, pieces: Iterable[bytes], error: ErrorPart | None = None) -> Relayed:
         ids, dialect = Ids(b"lane"), DIALECTS[self.target]
         context = Context(self.request, self.quirks, ids, 1)
@@ -154,6 +157,7 @@ class Relaying:
                 take(piece)
             events += line.stored
             self.copied += len(line.stored)
+            self.direct += len(line.stored)
             line.clear()
             # A keepalive takes a number of the stream, if the dialect numbers its events.
             if number % 5 == 4 and (ping := renderer.keepalive()) is not None:
@@ -570,6 +574,9 @@ def test_plain_deltas_take_the_lane(source: str, target: str, kind: str) -> None
         assert texts[kind] == "".join(PLAIN)
         # The first ones show what a delta looks like, and that no stage looks at the text.
         assert relaying.copied >= len(PLAIN) - 4
+        # Where nothing differs but the text, and nothing has to be counted.
+        if source == "openai-chat" and kind == TEXT:
+            assert relaying.direct >= len(PLAIN) // 5
 
 
 def _params(response: Response) -> str:

@@ -208,8 +208,8 @@ class EventTemplate:
 
     @property
     def format(self) -> bytes | None:
-        """The data of an event, to be filled in with a text in plain ASCII, and with its number if
-        there is a counter. None if there is no such event."""
+        """The data of an event, to be filled in with a text that needs no escape, and with its
+        number if there is a counter. None if there is no such event."""
         return as_format(self._before) + b"%b" + as_format(self._after)
 
     def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:

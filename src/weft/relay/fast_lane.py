@@ -38,6 +38,25 @@ _is_printable = re.compile(rb"[ !#-\[\]-~]++").fullmatch
 """Plain, ASCII, and not empty."""
 
 
+_MAY_BE_ESCAPED = (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
+"""Line breaks of Unicode: some encoders escape them."""
+
+
+def _count_characters(pieces: Sequence[bytes]) -> int | None:
+    """Returns how many they have together; None if one of them is not valid by itself."""
+    try:
+        return sum([len(piece.decode()) for piece in pieces])
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_readable(text: bytes) -> bool:
+    """Whether this is the text of a delta in any language that every encoder writes as it is."""
+    if not text or not _is_plain(text) or _count_characters((text,)) is None:
+        return False
+    return not any(one in text for one in _MAY_BE_ESCAPED)
+
+
 class FastLane:
     """Copies deltas of one item of one response, until an event takes the ordinary way."""
 
@@ -94,7 +113,7 @@ class FastLane:
         self.events = events
 
     def copy(self, data: bytes) -> list[Event] | None:
-        """Returns the client's events, if these bytes are deltas in plain ASCII and nothing else.
+        """Returns the client's events, if these bytes are deltas without escapes and nothing else.
         They must begin with an event."""
         # Few calls, on purpose: when streams are slow, what an event costs is how much code and
         # memory it touches. Everything that can wait is done by `settle`.
@@ -107,7 +126,10 @@ class FastLane:
             pieces = text.split(self._between)
             text = b"".join(pieces)
         # Without an escape, and each of them certainly valid and not empty.
-        if not (text.isascii() and _is_plain(text) and all(pieces)):
+        if not (_is_plain(text) and all(pieces)):
+            return None
+        length = len(text) if text.isascii() else _count_characters(pieces)
+        if length is None:
             return None
         size = self.size + len(data)
         if size > self.room:
@@ -120,7 +142,7 @@ class FastLane:
             self.recorder.read(data)
         if self.events.is_verbatim:
             pieces = data[len(self._head) : -2].split(b"\n\n" + self._head)
-        return self.events.fill(pieces, len(text))
+        return self.events.fill(pieces, length)
 
     @property
     def format(self) -> bytes | None:
@@ -245,7 +267,7 @@ class DirectLane:
         text = data[self._start : self._stop]
         size = lane.size + len(data)
         # A line break is not printable: several events are for FastLane.copy.
-        if line.paused or size > lane.room or not _is_printable(text):
+        if line.paused or size > lane.room or not (_is_printable(text) or _is_readable(text)):
             return self._take_otherwise(data)
         counter, number = self._counter, None
         if counter is None:

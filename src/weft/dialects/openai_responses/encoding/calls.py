@@ -63,6 +63,10 @@ class _CallTemplate(NumberedTemplate):
         super().__init__(writer, prefix)
         self._item = item
 
+    @property
+    def format(self) -> bytes | None:
+        return None  # `fill` has to count
+
     def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
         self._item.received += length
         self._item.written = self._item.received
