@@ -576,7 +576,7 @@ def test_plain_deltas_take_the_lane(source: str, target: str, kind: str) -> None
         assert relaying.copied >= len(PLAIN) - 4
         # Where nothing differs but the text, and nothing has to be counted.
         if source == "openai-chat" and kind == TEXT:
-            assert relaying.direct >= len(PLAIN) // 5
+            assert relaying.direct > 5
 
 
 def _params(response: Response) -> str:

@@ -101,12 +101,14 @@ class FrameTemplate:
         return True
 
     @property
-    def fixed(self) -> tuple[bytes, bytes] | None:
-        """The data before and after the string, if that is all that can differ, and the decoder
-        remembers nothing of it."""
-        if self.note is not None or self._number is not None or len(self._around) > 2:
+    def fixed(self) -> tuple[bytes, bytes, bytes | None] | None:
+        """The data before and after the string, if only that can differ, and the decoder remembers
+        nothing of it. If there is padding as well, `after` is what follows that, and the last one
+        what stands between string and padding."""
+        if self.note is not None or self._number is not None:
             return None
-        return self._around[0], self._around[1]
+        before, after, *padded = self._around
+        return (before, padded[0], after) if padded else (before, after, None)
 
     def find(self, data: bytes, at: int) -> Span | None:
         """Returns where the string stands if the data of a frame from here on fits. Something else

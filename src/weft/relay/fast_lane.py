@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from weft.codec import Pipe
-from weft.dialects.delta_templates import EventTemplate, FrameTemplate, as_format, unescape
+from weft.dialects.delta_templates import EventTemplate, FrameTemplate, unescape
 from weft.parts import Delta, Part, ReasoningDelta, TextDelta, ToolParamsDelta
 from weft.relay.direct_line import DirectLine
 from weft.relay.recording import UpstreamRecorder
@@ -60,9 +60,9 @@ def _is_readable(text: bytes) -> bool:
 class FastLane:
     """Copies deltas of one item of one response, until an event takes the ordinary way."""
 
-    __slots__ = ("_between", "_buffer", "_findings", "_frames", "_head", "_line", "_noted",
-                 "_template", "after", "before", "events", "is_fixed", "recorder", "room", "size",
-                 "texts")  # fmt: skip
+    __slots__ = ("_between", "_buffer", "_findings", "_frames", "_name_size", "_noted", "_template",
+                 "after", "before", "before_padding", "events", "head", "is_fixed", "last",
+                 "recorder", "room", "size", "texts")  # fmt: skip
 
     @classmethod
     def open(
@@ -99,14 +99,16 @@ class FastLane:
         """Those of the events that were copied and not flushed, one for each."""
         # As nearly all servers write it. Anything else does not fit, and takes the ordinary way.
         name = b"event: %b\n" % template.event.encode() if template.event else b""
-        self._head = name + _DATA
-        before, after = template.fixed or (b"", b"")
+        self.head = name + _DATA
+        before, after, self.before_padding = template.fixed or (b"", b"", None)
         self.is_fixed = template.fixed is not None
-        """Whether nothing differs between two events but their text. Then they look like this."""
-        self.before, self.after = self._head + before, after + b"\n\n"
+        """Whether nothing differs between two events but their text, and padding after it if there
+        is something before that. Then they look like this."""
+        self.before, self.after = self.head + before, after + b"\n\n"
         self._between = self.after + self.before
-        self._line = len(self._between) - len(name)
-        """The size of the data line of an event, and of the blank one, without its text."""
+        self._name_size = len(name)
+        self.last = 0
+        """The size of the last event."""
         self._frames = frames
         self._findings = pipe.findings
         self._buffer = pipe.guard.fold.buffer(last)
@@ -119,6 +121,8 @@ class FastLane:
         # memory it touches. Everything that can wait is done by `settle`.
         before, after = self.before, self.after
         if not (self.is_fixed and data.startswith(before) and data.endswith(after)):
+            return None
+        if self.before_padding is not None:
             return None
         text = data[len(before) : -len(after)]
         pieces = [text]
@@ -136,20 +140,14 @@ class FastLane:
             return None
         self.size = size
         self.texts += pieces
+        self.last = len(pieces[-1]) + len(self._between)
         if len(self.texts) >= _BLOCK:
             self.flush()
         if self.recorder is not None:
             self.recorder.read(data)
         if self.events.is_verbatim:
-            pieces = data[len(self._head) : -2].split(b"\n\n" + self._head)
+            pieces = data[len(self.head) : -2].split(b"\n\n" + self.head)
         return self.events.fill(pieces, length)
-
-    @property
-    def format(self) -> bytes | None:
-        """The data of the client's events, to be filled in; see EventTemplate."""
-        if not self.events.is_verbatim:
-            return self.events.format
-        return as_format(self.before[len(self._head) :]) + b"%b" + as_format(self.after[:-2])
 
     def settle(self) -> int:
         """Tells the fold, the findings and the reader of frames about the events that were copied,
@@ -165,7 +163,7 @@ class FastLane:
         """Tells them about the events since the last call."""
         texts = self.texts
         if texts:
-            text, last = b"".join(texts).decode(), len(texts[-1]) + self._line
+            text, last = b"".join(texts).decode(), self.last - self._name_size
             self._note(text, len(texts), self.size - self._noted, last)
             texts.clear()
             self._noted = self.size
@@ -173,7 +171,7 @@ class FastLane:
     def feed(self, data: bytes) -> tuple[list[Event], int]:
         """Returns the client's events, and how many of these bytes they stand for: with escapes,
         numbers, or more behind them. What follows must take the ordinary way."""
-        template, head = self._template, self._head
+        template, head = self._template, self.head
         pieces: list[bytes] = []
         texts: list[str] = []
         last = at = 0
@@ -222,8 +220,9 @@ class DirectLane:
 
     # In one small object, on purpose: with many streams, this is most of what an event has to fetch
     # from memory.
-    __slots__ = ("_after", "_before", "_counter", "_format", "_frame", "_lane", "_lane_of", "_line",
-                 "_name", "_now", "_otherwise", "_start", "_stop", "_try_store")  # fmt: skip
+    __slots__ = ("_after", "_before", "_before_padding", "_counter", "_format", "_frame", "_head",
+                 "_lane", "_lane_of", "_line", "_name", "_now", "_otherwise", "_start", "_stop",
+                 "_try_store")  # fmt: skip
 
     def __init__(
         self,
@@ -248,14 +247,15 @@ class DirectLane:
         if lane is self._lane:
             return
         self._lane, self._before = lane, _NEVER
-        format = lane.format if lane is not None and lane.is_fixed else None
-        if lane is None or format is None:
+        if lane is None or not lane.is_fixed or lane.events.format is None:
             return
         self._before, self._after = lane.before, lane.after
+        self._before_padding = lane.before_padding
+        self._head = len(lane.head)
         self._start, self._stop = len(lane.before), -len(lane.after)
         self._counter = lane.events.counter
         self._name = lane.events.name
-        self._format = format
+        self._format = None if lane.events.is_verbatim else lane.events.format
         self._frame = frame(self._name, b"")[0]
 
     def take(self, data: bytes) -> bool:
@@ -265,12 +265,18 @@ class DirectLane:
         if lane is None or not (data.startswith(self._before) and data.endswith(self._after)):
             return self._take_otherwise(data)
         text = data[self._start : self._stop]
+        if self._before_padding is not None:
+            text, _, padding = text.partition(self._before_padding)
+            if not padding.isalnum():  # or there is none
+                return self._take_otherwise(data)
         size = lane.size + len(data)
         # A line break is not printable: several events are for FastLane.copy.
         if line.paused or size > lane.room or not (_is_printable(text) or _is_readable(text)):
             return self._take_otherwise(data)
         counter, number = self._counter, None
-        if counter is None:
+        if self._format is None:
+            event = data[self._head : -2]
+        elif counter is None:
             event = self._format % text
         else:
             number = counter.number
@@ -279,7 +285,7 @@ class DirectLane:
             return self._take_otherwise(data)
         if counter is not None and number is not None:
             counter.number = number + 1
-        lane.size = size
+        lane.size, lane.last = size, len(data)
         lane.texts.append(text)
         if len(lane.texts) >= _BLOCK:
             lane.flush()
