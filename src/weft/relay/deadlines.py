@@ -19,6 +19,7 @@ class Interrupt:
     """Stops a task that waits for an upstream. `stop` may be called anywhere on its event loop."""
 
     def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self.waiting = False
         """Whether the task waits for an upstream, and may be cancelled."""
@@ -43,7 +44,7 @@ class Interrupt:
         # outermost sets the task and forgets it.
         before, self.waiting = self.waiting, True
         if not before:
-            self._task = asyncio.current_task()
+            self._task = asyncio.current_task(self.loop)
         task = self._task
         try:
             return await work
@@ -66,7 +67,7 @@ class Deadlines:
 
     def __init__(self, interrupt: Interrupt, limits: RequestLimits) -> None:
         self._interrupt = interrupt
-        self._loop = asyncio.get_running_loop()
+        self._loop = interrupt.loop
         self._limits = limits
         self._upstream = ""
         self.last_activity = 0.0

@@ -372,7 +372,7 @@ class OpenStream:
         """As `flow`; `try_store` is called before anything is written."""
         reader, paused_turns, renderer = self._reader, self._paused_turns, self._renderer
         record, deadlines = self._state.record, self._state.deadlines
-        now = asyncio.get_running_loop().time
+        now = self._state.interrupt.loop.time
         if self._state.interrupt.reason is not None or self._waiting or self._unrendered:
             return
         if paused_turns is not None and paused_turns.paused:
@@ -422,8 +422,9 @@ class OpenStream:
             deadlines.line, sent = line, (line.events, line.size)
             consumer = DirectLane(line, lambda: reader.lane, take, try_store, now).take
         try:
-            with suppress(RequestStopped):  # `next` ends the response
-                await self._state.interrupt.wait(reader.flow(consumer))
+            await self._state.interrupt.wait(reader.flow(consumer))
+        except RequestStopped:
+            pass  # `next` ends the response
         finally:
             reader.settle()
             if line is not None:
