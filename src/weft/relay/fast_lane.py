@@ -100,8 +100,9 @@ class FastLane:
         # As nearly all servers write it. Anything else does not fit, and takes the ordinary way.
         name = b"event: %b\n" % template.event.encode() if template.event else b""
         self.head = name + _DATA
-        before, after, self.before_padding = template.fixed or (b"", b"", None)
-        self.is_fixed = template.fixed is not None
+        fixed = template.fixed
+        before, after, self.before_padding = fixed or (b"", b"", None)
+        self.is_fixed = fixed is not None
         """Whether nothing differs between two events but their text, and padding after it if there
         is something before that. Then they look like this."""
         self.before, self.after = self.head + before, after + b"\n\n"

@@ -417,6 +417,8 @@ class OpenStream:
             room = write(self._note_sent(events)) if events else True
             return room and not reader.ended and (paused_turns is None or not paused_turns.paused)
 
+        if reader.lane is None:  # the events of the first read had to be sent before
+            reader.open_lane(renderer)
         consumer = take
         if line is not None:
             deadlines.line, sent = line, (line.events, line.size)
