@@ -70,18 +70,21 @@ class _Rates:
     cache_read: _Rate
     cache_write: _Rate
     request: float = 0.0
-    expires: float = float("inf")
+    expires: float | None = None
+    """None for prices of the settings."""
 
     def cost(self, usage: Usage) -> float:
         total = usage.input_tokens or 0
-        read = min(usage.cache_read_tokens or 0, total)
-        written = min(usage.cache_write_tokens or 0, total - read)
+        uncached, cached = total, 0.0
+        if usage.cache_read_tokens or usage.cache_write_tokens:
+            read = min(usage.cache_read_tokens or 0, total)
+            written = min(usage.cache_write_tokens or 0, total - read)
+            uncached = total - read - written
+            cached = read * self.cache_read.at(total) + written * self.cache_write.at(total)
         # Most models have one price, whatever the length.
         into = self.input.at(total) if self.input.tiers else self.input.base
         out = self.output.at(total) if self.output.tiers else self.output.base
-        millionths = (total - read - written) * into + (usage.output_tokens or 0) * out
-        if read or written:
-            millionths += read * self.cache_read.at(total) + written * self.cache_write.at(total)
+        millionths = uncached * into + (usage.output_tokens or 0) * out + cached
         return self.request + millionths / MILLION
 
 
@@ -108,14 +111,20 @@ class PriceTable:
         or the price are not known."""
         if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
             return None
-        now = time.time() if now is None else now
         rates = self._known.get(model)
-        if (rates is None and model not in self._known) or (rates and rates.expires <= now):
-            rates = self._look_up(model, now)
-            if len(self._known) >= MAX_MODELS:
-                self._known.clear()
-            self._known[model] = rates
+        if rates is None:
+            rates = None if model in self._known else self._renew(model, now)
+        elif rates.expires is not None:
+            now = time.time() if now is None else now
+            rates = rates if now < rates.expires else self._renew(model, now)
         return None if rates is None else rates.cost(usage)
+
+    def _renew(self, model: str, now: float | None) -> _Rates | None:
+        rates = self._look_up(model, time.time() if now is None else now)
+        if len(self._known) >= MAX_MODELS:
+            self._known.clear()
+        self._known[model] = rates
+        return rates
 
     def preload(self) -> None:
         """Imports the list prices if an upstream needs them. To be called in a thread."""

@@ -395,8 +395,8 @@ class Gateway:
         exchange: Exchange = scope[EXCHANGE]
         # Memory is reserved for the announced length, before a byte of the body is read: bodies
         # that are half received when the memory runs out could not all be finished.
-        body = BodyReservation(exchange.memory, receive, self.max_body)
-        self._bodies[id] = body.reserved
+        body = BodyReservation(exchange.memory, source=receive, limit=self.max_body)
+        self._bodies[id] = body
         try:
             body.expect(headers.get(b"content-length"))
             await self._dispatch(scope, headers, body.receive, send)
@@ -510,7 +510,7 @@ class Gateway:
             self._observers,
             writer,
             reasoning,
-            admission.charge,
+            admission.charge if admission.is_metered else None,
         )
         run.headers = admission.headers(incoming.body.dialect)
         self._runs.add(run)

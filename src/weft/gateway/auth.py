@@ -9,6 +9,7 @@ preflight.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -36,6 +37,9 @@ PREFLIGHTED = frozenset(
     )
 )
 """The types of bodies that a foreign page cannot send without asking first."""
+
+MAX_HOSTS = 100
+"""Values of Host that are remembered as checked."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
 _SAFE_METHODS = ("GET", "HEAD")
@@ -99,17 +103,19 @@ class RequestGuard:
         self._hosts = frozenset((*LOOPBACK_HOSTS, *served) if is_loopback(bound) else served)
         self._keys = keys
         self._readable = frozenset(readable)
+        self._checked_host = lru_cache(maxsize=MAX_HOSTS)(self._check_host)
 
     def authorize(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
         """Returns the name of the request's key: empty if no keys are set, None if the path needs
         none. Raises HttpRejection."""
         # The cheapest check first, and the Host before the key, so that a page behind DNS rebinding
         # learns nothing of the keys.
-        host = self._check_host(headers)
+        host = self._checked_host(headers.get(b"host", b""))
         # A foreign page may send a GET, but without CORS headers its browser does not let it read
         # the response. WebSockets are no safe method: browsers open them across origins, and leave
         # it to the server to look at Origin (RFC 6455, 10.2).
-        if method not in _SAFE_METHODS:
+        is_browser = b"origin" in headers or b"sec-fetch-site" in headers
+        if is_browser and method not in _SAFE_METHODS:
             _check_origin(method, host, headers)
         if path in PUBLIC_PATHS or (method == "HEAD" and path in PROBE_PATHS):
             return None
@@ -120,8 +126,8 @@ class RequestGuard:
             return ""
         return self._key_name(headers)
 
-    def _check_host(self, headers: Mapping[bytes, bytes]) -> str:
-        value = headers.get(b"host", b"").decode("latin-1")
+    def _check_host(self, header: bytes) -> str:
+        value = header.decode("latin-1")
         found = _HOST.fullmatch(value)
         if found is None:
             raise HttpRejection(400, new_error("bad-request", f"invalid Host {value[:100]!r}"))
@@ -160,7 +166,7 @@ def _check_origin(method: str, host: str, headers: Mapping[bytes, bytes]) -> Non
             message = f"requests from the origin {value[:100]!r} are not allowed"
             raise HttpRejection(403, new_error("permission", message))
         _check_content_type(method, headers)
-    # Sent by browsers where there is no Origin, too; other clients send neither.
+    # Sent by browsers where there is no Origin, too.
     if headers.get(b"sec-fetch-site", b"") == b"cross-site":
         raise HttpRejection(403, new_error("permission", "cross-site requests are not allowed"))
 
@@ -168,7 +174,10 @@ def _check_origin(method: str, host: str, headers: Mapping[bytes, bytes]) -> Non
 def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
     if method != "POST":
         return
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    kind = headers.get(b"content-type", b"")
+    if kind in PREFLIGHTED:  # as nearly all clients write it
+        return
+    kind = kind.partition(b";")[0].strip().lower()
     is_empty = not kind and headers.get(b"content-length", b"0") == b"0"
     if is_empty and b"transfer-encoding" not in headers:
         return  # an empty body needs no type
@@ -183,11 +192,12 @@ def request_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
     """Returns the different keys in the headers of a request, whichever its client uses."""
     keys: set[bytes] = set()
     for name, scheme in _KEY_HEADERS:
-        value = headers.get(name, b"")
-        if value and scheme:
-            # RFC 9110 (11.1): the name of a scheme has no case.
-            given, _, token = value.partition(b" ")
-            value = token.strip() if given.lower() == scheme else b""
-        if value:
-            keys.add(value)
+        if name in headers:
+            value = headers[name]
+            if scheme:
+                # RFC 9110 (11.1): the name of a scheme has no case.
+                given, _, token = value.partition(b" ")
+                value = token.strip() if given.lower() == scheme else b""
+            if value:
+                keys.add(value)
     return keys

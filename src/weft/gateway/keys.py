@@ -55,9 +55,13 @@ class Client(msgspec.Struct, frozen=True):
 
     def check_model(self, model: str) -> None:
         """Raises HttpRejection if the key may not use a model."""
-        if not self.may_use(model):
+        patterns = self.rules.models
+        if patterns is not None and not _matches(model, patterns):
             message = f"this API key may not use the model {model[:100]!r}"
             raise HttpRejection(403, new_error("permission", message, param="model"))
+
+
+_ANYBODY = Client("")
 
 
 @lru_cache(maxsize=1024)
@@ -135,7 +139,7 @@ class KeyRing:
         revoked since: a WebSocket, or the run of an agent, may be older than that."""
         if name in self._revoked:
             raise HttpRejection(401, new_error("auth", "this API key was revoked"))
-        return self._by_name.get(name) or Client(name)
+        return self._by_name.get(name) or (Client(name) if name else _ANYBODY)
 
     async def refresh(self) -> bool:
         """Compares the keys with the store; returns whether they have changed. Raises

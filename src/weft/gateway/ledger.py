@@ -107,12 +107,12 @@ class UsageLedger:
 
     def charge(self, charge: Charge) -> int | None:
         """Adds what an attempt has used; returns its cost, None if that is not known."""
-        usage, number = charge.usage, int(charge.at // DAY)
-        if number != self._day[0]:
-            self._day = (number, datetime.fromtimestamp(charge.at, UTC).date().isoformat())
         cost = cost_of_attempt(self._prices, charge)
         if self._store is None:
             return cost
+        usage, number = charge.usage, int(charge.at // DAY)
+        if number != self._day[0]:
+            self._day = (number, datetime.fromtimestamp(charge.at, UTC).date().isoformat())
         upstream, _, model = charge.target.partition("/")
         # Anybody can invent names of models, and each would be a row for ever.
         model = "" if charge.is_unknown_model else model[:MODEL_LENGTH]
@@ -128,20 +128,16 @@ class UsageLedger:
             charge.requests if cost is None else 0,
         ]
         _add_to(self._sums, identity, counts)
-        self._write((*identity, counts))
+        if self._journal is not None:
+            try:
+                # In front: after a line that did not fit on the disk, the next one is whole again.
+                self._journal.append(b"\n" + _encode((*identity, counts)))
+            except OSError as problem:
+                # The disk is full: what is charged is still in memory.
+                if not self._has_failed:
+                    log.warning("the usage journal cannot be written: %s", problem.strerror)
+                self._has_failed = True
         return cost
-
-    def _write(self, line: Line) -> None:
-        if self._journal is None:
-            return
-        try:
-            # In front: after a line that did not fit on the disk, the next one is whole again.
-            self._journal.append(b"\n" + _encode(line))
-        except OSError as problem:
-            # The disk is full: what is charged is still in memory.
-            if not self._has_failed:
-                log.warning("the usage journal cannot be written: %s", problem.strerror)
-            self._has_failed = True
 
     # The store
 

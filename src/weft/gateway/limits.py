@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from typing import Literal, Protocol
 
 import msgspec
@@ -168,9 +167,44 @@ class Rate:
         message = f"this API key is limited to {self.limit} {self.kind} per minute"
         raise KeyLimitReached(429, "rate", message, window.seconds)
 
-    @property
-    def remaining(self) -> int:
-        return max(0, self.free + self.left)
+
+class RateHeaders:
+    """The headers about one rate, as the vendor of one dialect names them."""
+
+    def __init__(self, style: RateLimitHeaders, rate: Rate) -> None:
+        limit, self._remaining, self._reset = (
+            style.name.format(kind=rate.kind, field=field).encode()
+            for field in ("limit", "remaining", "reset")
+        )
+        self._rate = rate
+        self._limit = (limit, b"%d" % rate.limit)
+        self._is_time = style.reset == "time"
+        self._until = math.nan
+        self._until_time = b""
+        """The same moment as `_until`, as the header has it."""
+
+    def render(self, now: float) -> Headers:
+        """`now` by the clock of the event loop."""
+        rate = self._rate
+        remaining, seconds = rate.free + rate.left, rate.until - now
+        if not self._is_time:
+            reset = b"%ds" % math.ceil(seconds) if seconds > 0 else b"0s"
+        elif seconds > 0:
+            if self._until != rate.until:
+                self._until, self._until_time = rate.until, _time_in(seconds)
+            reset = self._until_time
+        else:
+            reset = _time_in(0)
+        return [
+            self._limit,
+            (self._remaining, b"%d" % remaining if remaining > 0 else b"0"),
+            (self._reset, reset),
+        ]
+
+
+def _time_in(seconds: float) -> bytes:
+    moment = datetime.fromtimestamp(time.time() + seconds, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
 
 
 @dataclass(slots=True)
@@ -184,11 +218,11 @@ class Streams:
     """When the store had no slot left, by the clock of the event loop."""
 
     used_at: float = 0.0
+    keep: int = field(init=False)
+    """Slots that are kept for the next streams."""
 
-    @property
-    def keep(self) -> int:
-        """Slots that are kept for the next streams."""
-        return self.limit // STREAM_PARTS
+    def __post_init__(self) -> None:
+        self.keep = self.limit // STREAM_PARTS
 
     async def reserve(self, store: LimitStore, owner: str, server: str) -> None:
         now, need = asyncio.get_running_loop().time(), self.used + 1 - self.held
@@ -256,6 +290,8 @@ class KeyAccount:
     money: Money | None
     server: str = ""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _headers: dict[str, list[RateHeaders]] = field(default_factory=dict)
+    """By dialect."""
 
     @classmethod
     def of(cls, client: Client) -> "KeyAccount | None":
@@ -287,7 +323,7 @@ class KeyAccount:
             (requests is not None and (now >= requests.until or requests.free < need.requests))
             or (tokens is not None and (now >= tokens.until or tokens.free < need.tokens))
             or (streams is not None and streams.held - streams.used < need.streams)
-            or (money is not None and money.available < need.money)
+            or (money is not None and money.granted - money.in_flight - money.spent < need.money)
         ):
             return False
         if requests is not None:
@@ -301,6 +337,19 @@ class KeyAccount:
             money.in_flight += need.money
             money.used_at = now
         return True
+
+    def headers(self, dialect: str, now: float) -> Headers:
+        """The rate limits, in the headers of the vendor whose dialect it is."""
+        shown = self._headers.get(dialect)
+        if shown is None:
+            style = http_of(dialect).rate_limits
+            rates = [one for one in (self.requests, self.tokens) if one is not None]
+            shown = [] if style is None else [RateHeaders(style, one) for one in rates]
+            self._headers[dialect] = shown
+        found: Headers = []
+        for one in shown:
+            found += one.render(now)
+        return found
 
     async def fill(self, store: LimitStore, server: str, need: "Need") -> None:
         """Takes from the store what is missing. Raises KeyLimitReached, StoreError."""
@@ -361,80 +410,59 @@ class Need(msgspec.Struct, frozen=True):
     money: int
 
 
-class Admission:
+class Admission(msgspec.Struct, eq=False):
     """A request that may run: `charge` what it uses, `close` it when it has ended."""
 
-    __slots__ = ("_account", "_is_closed", "_limiter", "_need", "_tokens", "_window")
+    limiter: "Limiter"
+    account: KeyAccount | None
+    """None: nothing is limited."""
 
-    def __init__(self, limiter: "Limiter", account: KeyAccount | None, need: Need) -> None:
-        self._limiter = limiter
-        self._account = account
-        self._need = need
-        self._tokens = 0
-        self._window = -1 if account is None or account.tokens is None else account.tokens.number
-        self._is_closed = account is None
+    need: Need
+    at: float
+    """When it was admitted, by the clock of the event loop."""
+
+    window: int
+    """The minute of which its tokens were taken."""
+
+    tokens: int = 0
+    """What it has used."""
+
+    is_closed: bool = False
+    is_metered: bool = True
+    """Whether somebody needs its charges: a limit, or the ledger of a store."""
 
     def charge(self, charge: Charge) -> int | None:
-        cost = self._limiter.ledger.charge(charge)
-        account = self._account
-        if account is None:
-            return cost
-        self._tokens += (charge.usage.input_tokens or 0) + (charge.usage.output_tokens or 0)
-        if account.money is not None:
-            account.money.spent += cost or 0
+        """As ChargeAttempt."""
+        cost = self.limiter.ledger.charge(charge)
+        account = self.account
+        if account is not None:
+            self.tokens += (charge.usage.input_tokens or 0) + (charge.usage.output_tokens or 0)
+            if account.money is not None:
+                account.money.spent += cost or 0
         return cost
 
     def close(self) -> None:
         """Settles what was reserved. May be called again."""
-        account, need = self._account, self._need
-        if self._is_closed or account is None:
+        account, need = self.account, self.need
+        if account is None or self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         if account.money is not None:
             account.money.in_flight -= need.money
         if account.tokens is not None:
-            more = self._tokens - need.tokens
+            more = self.tokens - need.tokens
             # What was reserved in a minute that is over is not given back.
-            if more > 0 or account.tokens.number == self._window:
+            if more > 0 or account.tokens.number == self.window:
                 account.tokens.free -= more
-        if account.streams is not None and need.streams:
-            account.streams.used -= need.streams
-            self._limiter.release_streams(account)
+        streams = account.streams
+        if streams is not None and need.streams:
+            streams.used -= need.streams
+            if streams.held - streams.used > streams.keep:
+                self.limiter.release_streams(account, streams)
 
     def headers(self, dialect: str) -> Headers:
         """The rate limits, in the headers of the vendor whose dialect it is."""
-        account = self._account
-        if account is None:
-            return []
-        style = http_of(dialect).rate_limits
-        if style is None:
-            return []
-        now = asyncio.get_running_loop().time()
-        found: Headers = []
-        for rate in (account.requests, account.tokens):
-            if rate is not None:
-                limit, remaining, reset = _header_names(style.name, rate.kind)
-                found += (
-                    (limit, b"%d" % rate.limit),
-                    (remaining, b"%d" % rate.remaining),
-                    (reset, _reset(style, max(0.0, rate.until - now))),
-                )
-        return found
-
-
-def _reset(style: RateLimitHeaders, seconds: float) -> bytes:
-    if style.reset == "time":
-        until = datetime.fromtimestamp(time.time() + seconds, UTC)
-        return until.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
-    return b"%ds" % math.ceil(seconds)
-
-
-@cache
-def _header_names(style: str, kind: str) -> tuple[bytes, bytes, bytes]:
-    limit, remaining, reset = (
-        style.format(kind=kind, field=field).encode() for field in ("limit", "remaining", "reset")
-    )
-    return limit, remaining, reset
+        return [] if self.account is None else self.account.headers(dialect, self.at)
 
 
 class Limiter:
@@ -449,7 +477,9 @@ class Limiter:
         self._store = store
         self._shared: LimitStore = LocalLimits() if store is None else store.accounts
         self._accounts: dict[str, KeyAccount] = {}
-        self._unlimited = Admission(self, None, Need(0, 0, 0, 0))
+        self._unlimited = Admission(
+            self, None, Need(0, 0, 0, 0), 0.0, -1, is_metered=store is not None
+        )
         self._releasing: set[asyncio.Task[None]] = set()
         ledger.collect_spent = self._take_spent
 
@@ -459,42 +489,49 @@ class Limiter:
         """Returns when the request may run. The turn of an agent, or a background response that was
         counted before, uses tokens and money, but it is neither a request nor a stream of its
         client. Raises HttpRejection."""
-        account = self._account(self._keys.client(incoming.caller))
-        if account is None:
+        client = self._keys.client(incoming.caller)
+        account, rules = self._accounts.get(client.name), client.rules
+        if account is None and rules is NO_RULES:
             return self._unlimited
+        # The rules of a key are the same object until they change.
+        if account is None or account.rules is not rules:
+            account = self._update_account(account, client)
+            if account is None:
+                return self._unlimited
         need = self._need(account, incoming, targets, is_turn)
         clock = asyncio.get_running_loop().time
-        until = clock() + STREAM_WAIT
-        while not account.try_take(need, clock()):
+        now = clock()
+        until = now + STREAM_WAIT
+        while not account.try_take(need, now):
             try:
                 # One after the other: several requests would each take what one of them gets.
                 async with account.lock:
-                    if not account.try_take(need, clock()):
-                        await account.fill(self._shared, self._server, need)
-                        continue
-                break
+                    now = clock()
+                    if account.try_take(need, now):
+                        break
+                    await account.fill(self._shared, self._server, need)
             except StoreError:
                 message = "the limits of this API key cannot be checked now"
                 raise KeyLimitReached(503, "overloaded", message, 1) from None
             except KeyLimitReached as reached:
-                if isinstance(reached, StreamsReached) and clock() < until:
-                    await asyncio.sleep(STREAM_POLL)
-                    continue
-                reached.headers = Admission(self, account, need).headers(incoming.body.dialect)
-                raise
-        return Admission(self, account, need)
+                if not isinstance(reached, StreamsReached) or clock() >= until:
+                    reached.headers = account.headers(incoming.body.dialect, clock())
+                    raise
+                await asyncio.sleep(STREAM_POLL)
+            now = clock()
+        window = -1 if account.tokens is None else account.tokens.number
+        return Admission(self, account, need, now, window)
 
-    def _account(self, client: Client) -> KeyAccount | None:
-        account, rules = self._accounts.get(client.name), client.rules
-        if account is None and rules is NO_RULES:
-            return None
-        # The rules of a key are the same object until they change.
-        if account is None or (account.rules is not rules and account.rules != rules):
-            account = KeyAccount.of(client)
-            if account is None:
-                self._accounts.pop(client.name, None)
-            else:
-                self._accounts[client.name] = account
+    def _update_account(self, account: KeyAccount | None, client: Client) -> KeyAccount | None:
+        """The account by the rules that the client has now; None if it has no limits."""
+        if account is not None and account.rules == client.rules:
+            account.rules = client.rules
+            return account
+        account = KeyAccount.of(client)
+        if account is None:
+            self._accounts.pop(client.name, None)
+        else:
+            self._accounts[client.name] = account
         return account
 
     @property
@@ -508,9 +545,11 @@ class Limiter:
         targets: Sequence[Target],
         is_turn: bool,
     ) -> Need:
-        models = [one.name for one in targets if not is_composed(one)]
         count = 0 if is_turn else 1
-        if not models or (account.tokens is None and account.money is None):
+        if account.tokens is None and account.money is None:
+            return Need(count, count, 0, 0)
+        models = [one for one in targets if not is_composed(one)]
+        if not models:
             return Need(count, count, 0, 0)
         request = incoming.body.parsed.request
         sent = estimate_input(request)
@@ -527,10 +566,10 @@ class Limiter:
         if account.money is not None:
             usage = Usage(sent, output)
             for model in models:
-                cost = self._prices.cost_of(model, usage)
+                cost = self._prices.cost_of(model.name, usage)
                 if cost is None:
                     message = (
-                        f"the price of {model[:100]!r} is not known, and this API key has a "
+                        f"the price of {model.name[:100]!r} is not known, and this API key has a "
                         "budget; set it under [prices]"
                     )
                     raise HttpRejection(403, new_error("permission", message, param="model"))
@@ -539,11 +578,8 @@ class Limiter:
 
     # Giving back
 
-    def release_streams(self, account: KeyAccount) -> None:
-        """A stream ended: its slot is given back at once if the key has few."""
-        streams = account.streams
-        if streams is None or streams.held - streams.used <= streams.keep:
-            return
+    def release_streams(self, account: KeyAccount, streams: Streams) -> None:
+        """Gives back at once what need not be kept: the slots of a key that has few."""
         extra = streams.held - streams.used - streams.keep
         streams.held -= extra
         task = asyncio.get_running_loop().create_task(

@@ -8,6 +8,8 @@ multiple of its size, measured so that the process stays below the limit.
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import msgspec
+
 from weft.dialects.error_classes import new_error
 from weft.gateway.auth import HttpRejection
 
@@ -31,19 +33,16 @@ class MemoryBudget:
         return MemoryReservation(self)
 
 
-class MemoryReservation:
+class MemoryReservation(msgspec.Struct, eq=False):
     """The share of one request or connection, held until its last holder released it."""
 
-    __slots__ = ("_memory", "holders", "size")
-
-    def __init__(self, memory: MemoryBudget) -> None:
-        self._memory = memory
-        self.size = 0
-        self.holders = 1
+    memory: MemoryBudget
+    size: int = 0
+    holders: int = 1
 
     def resize(self, size: int) -> bool:
         """Grows or shrinks to this size; returns False, and changes nothing, if it does not fit."""
-        memory = self._memory
+        memory = self.memory
         more = size - self.size
         # To shrink is always possible, also above a limit.
         if more > 0 and memory.used + more > memory.limit:
@@ -57,7 +56,7 @@ class MemoryReservation:
         if self.resize(size):
             return
         # It would never fit: 413 tells the client not to try again, 503 to try again.
-        if size > self._memory.limit:
+        if size > self.memory.limit:
             message = f"the request needs {size} bytes of memory, more than server.limits.memory"
             raise HttpRejection(413, new_error("too-large", message))
         message = "the server has no memory for this request at the moment; try again later"
@@ -68,45 +67,43 @@ class MemoryReservation:
         self.holders -= 1
         if self.holders:
             return False
-        self.resize(0)
+        self.memory.used -= self.size
+        self.size = 0
         return True
 
 
-class BodyReservation:
+class BodyReservation(MemoryReservation, eq=False, kw_only=True):
     """The share of one body, which is received through `receive`."""
 
-    def __init__(self, memory: MemoryBudget, receive: Receive, limit: int) -> None:
-        """`limit`: the largest body, in bytes."""
-        self.reserved = memory.reservation()
-        self._receive = receive
-        self._limit = limit
-        self._expected = self._read = 0
-        self._weight = ASCII_FACTOR
+    source: Receive
+    limit: int
+    """The largest body, in bytes."""
+
+    announced: int = 0
+    received: int = 0
+    factor: int = ASCII_FACTOR
 
     def expect(self, content_length: bytes | None) -> None:
         """Reserves memory for the announced length. Raises HttpRejection."""
         size = int(content_length or 0)
-        if size <= self._limit:  # a larger one is refused unread
-            self._expected = size
-            self._reserve()
+        if size <= self.limit:  # a larger one is refused unread
+            self.announced = size
+            self.reserve(ASCII_FACTOR * size)
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Returns the next message. Raises HttpRejection if there is no memory for its body."""
-        message = await self._receive()
+        message = await self.source()
         piece = message.get("body", b"")
         if piece:
-            self._read += len(piece)
+            self.received += len(piece)
             # One character that is not ASCII widens its whole string: CPython stores 1, 2 or 4
             # bytes a character (PEP 393).
-            if self._weight == ASCII_FACTOR and not is_ascii_json(piece):
-                self._weight = UNICODE_FACTOR
-                self._reserve()
-            elif self._read > self._expected:
-                self._reserve()
+            if self.factor == ASCII_FACTOR and not is_ascii_json(piece):
+                self.factor = UNICODE_FACTOR
+                self.reserve(UNICODE_FACTOR * max(self.announced, self.received))
+            elif self.received > self.announced:
+                self.reserve(self.factor * self.received)
         return message
-
-    def _reserve(self) -> None:
-        self.reserved.reserve(self._weight * max(self._expected, self._read))
 
 
 def is_ascii_json(piece: bytes) -> bool:

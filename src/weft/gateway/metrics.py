@@ -15,10 +15,11 @@ import resource
 import sys
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Literal, NamedTuple
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -50,6 +51,9 @@ MAX_MODELS = 100
 
 COUNT_INTERVAL = 1.0
 """Seconds between two counts of the runs in the store, at least: each reads all of them."""
+
+MAX_COUNTED = 100
+"""Requests that are counted together before they are added to the metrics, at most."""
 
 OTHER = "other"
 SAMPLE_INTERVAL = 1.0
@@ -188,6 +192,26 @@ class ModelLabels:
         return name
 
 
+class RequestCounts(msgspec.Struct):
+    """What was counted of requests with the same labels, since it was added to the metrics."""
+
+    requests: int = 0
+    answered: int = 0
+    """Those whose only attempt was."""
+
+    seconds: list[float] = msgspec.field(default_factory=list)
+    first_token_seconds: list[float] = msgspec.field(default_factory=list)
+    events: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float = 0.0
+
+
 class Metrics:
     """The metrics of one process. `observe` is an Observer."""
 
@@ -226,10 +250,12 @@ class Metrics:
         self.is_shared = shared is not None
         self._runs = _RunsCollector()
         self._registry.register(self._runs)
-        # Found by one look here, instead of by several in the library.
+        # To add to a metric of the library takes ten times as long as to add to a number.
+        self._requests: dict[tuple[str, str, str, bool, int, str], RequestCounts] = {}
+        """By dialect, upstream, model, whether it is a stream, status, and class of the error."""
         self._sums: dict[tuple[str, ...], float] = {}
-        """What was counted since the last sample, if nobody else reads it: to add to a counter of
-        the library takes ten times as long."""
+        """What else was counted since the last sample, if nobody else reads it."""
+        # Found by one look here, instead of by several in the library.
         self._counted: dict[tuple[str, ...], Counter] = {}
         self._measured: dict[tuple[str, ...], Histogram] = {}
         self._breakers: set[tuple[str, str]] = set()
@@ -250,46 +276,46 @@ class Metrics:
             child = self._counted[key] = metric.labels(*labels) if labels else metric
         child.inc(by)
 
-    def _measure(self, name: str, value: float, *labels: str) -> None:
+    def _measure(self, name: str, values: Sequence[float], *labels: str) -> None:
+        if not values:
+            return
         key = (name, *labels)
         child = self._measured.get(key)
         if child is None:
             child = self._measured[key] = self._histograms[name].labels(*labels)
-        child.observe(max(value, 0.0))  # a clock that was set back
+        for value in values:
+            child.observe(max(value, 0.0))  # a clock that was set back
 
     # Requests
 
     def observe(self, record: RequestRecord) -> None:
         """Counts a request that is over."""
         response, attempts = record.response, record.attempts
-        target = attempts[-1].target if attempts else ""
-        upstream = record.upstream
-        answered = response is not None and response.error is None
-        model = self._models.of(target, answered) if target else ""
         failure = record.error or (None if response is None else response.error)
-        self._count(
-            "weft_requests",
-            record.dialect,
-            upstream,
-            model,
-            "true" if record.stream else "false",
-            str(record.status),
-            "" if failure is None else class_of(failure),
-        )
+        is_answered = response is not None and response.error is None
+        upstream = model = target = ""
+        if attempts:
+            target = attempts[-1].target
+            upstream = target.partition("/")[0]
+            model = self._models.of(target, is_answered)
+        error = "" if failure is None else class_of(failure)
+        labels = (record.dialect, upstream, model, record.stream, record.status, error)
+        counts = self._requests.get(labels)
+        if counts is None:
+            counts = self._requests[labels] = RequestCounts()
+        counts.requests += 1
         if record.ended is not None:
-            seconds = record.ended - record.started
-            self._measure("weft_request_seconds", seconds, upstream, model)
+            counts.seconds.append(record.ended - record.started)
         if record.first is not None and record.stream:
-            seconds = record.first - record.started
-            self._measure("weft_time_to_first_token_seconds", seconds, upstream, model)
-        if record.events:
-            self._count("weft_events", record.dialect, by=record.events)
-        if record.bytes_in:
-            self._count("weft_received_bytes", upstream, by=record.bytes_in)
-        if record.bytes_out:
-            self._count("weft_sent_bytes", record.dialect, by=record.bytes_out)
-        for attempt in attempts:
-            self._count_attempt(attempt, record)
+            counts.first_token_seconds.append(record.first - record.started)
+        counts.events += record.events
+        counts.bytes_in += record.bytes_in
+        counts.bytes_out += record.bytes_out
+        if len(attempts) == 1 and is_answered and attempts[0].error is None:
+            counts.answered += 1
+        else:
+            for attempt in attempts:
+                self._count_attempt(attempt, record)
         if record.findings:
             for code, number in Tally(one.code for one in record.findings).items():
                 self._count("weft_findings", code, by=number)
@@ -297,7 +323,42 @@ class Metrics:
             self._count("weft_unstored")
         if response is not None and response.usage is not None and upstream not in self._nested:
             # A counter cannot fall, and one count of 10^300 would be all that is left of it.
-            self._count_usage(target, model, plausible(response.usage))
+            usage = plausible(response.usage)
+            counts.input += usage.input_tokens or 0
+            counts.output += usage.output_tokens or 0
+            counts.reasoning += usage.reasoning_tokens or 0
+            counts.cache_read += usage.cache_read_tokens or 0
+            counts.cache_write += usage.cache_write_tokens or 0
+            counts.cost += self._cost_of(target, usage) or 0.0
+        # Other workers may look at any time; and nobody may ever look, while times pile up.
+        if self.is_shared or counts.requests >= MAX_COUNTED:
+            self._add_counts()
+
+    def _add_counts(self) -> None:
+        """Adds what was counted to the metrics of the library."""
+        found, self._requests = self._requests, {}
+        for labels, counts in found.items():
+            dialect, upstream, model, stream, status, error = labels
+            shown = (dialect, upstream, model, "true" if stream else "false", str(status), error)
+            self._add(("weft_requests", *shown), counts.requests)
+            self._measure("weft_request_seconds", counts.seconds, upstream, model)
+            first = counts.first_token_seconds
+            self._measure("weft_time_to_first_token_seconds", first, upstream, model)
+            sums: tuple[tuple[float, tuple[str, ...]], ...] = (
+                (counts.events, ("weft_events", dialect)),
+                (counts.bytes_in, ("weft_received_bytes", upstream)),
+                (counts.bytes_out, ("weft_sent_bytes", dialect)),
+                (counts.answered, ("weft_upstream_attempts", upstream, model, "ok")),
+                (counts.input, ("weft_tokens", upstream, model, "input")),
+                (counts.output, ("weft_tokens", upstream, model, "output")),
+                (counts.reasoning, ("weft_tokens", upstream, model, "reasoning")),
+                (counts.cache_read, ("weft_tokens", upstream, model, "cache_read")),
+                (counts.cache_write, ("weft_tokens", upstream, model, "cache_write")),
+                (counts.cost, ("weft_cost_dollars", upstream, model)),
+            )
+            for number, key in sums:
+                if number:
+                    self._add(key, number)
 
     def observe_access(self, record: AccessRecord) -> None:
         """Counts a request that has no record of its own."""
@@ -325,21 +386,6 @@ class Metrics:
             status = str(error.status or "")
             self._count("weft_upstream_errors", upstream, model, class_of(error), status)
 
-    def _count_usage(self, target: str, model: str, usage: Usage) -> None:
-        upstream = target.partition("/")[0]
-        for kind, number in (
-            ("input", usage.input_tokens),
-            ("output", usage.output_tokens),
-            ("reasoning", usage.reasoning_tokens),
-            ("cache_read", usage.cache_read_tokens),
-            ("cache_write", usage.cache_write_tokens),
-        ):
-            if number:
-                self._count("weft_tokens", upstream, model, kind, by=number)
-        cost = self._cost_of(target, usage)
-        if cost:
-            self._count("weft_cost_dollars", upstream, model, by=cost)
-
     # Agents
 
     def observe_run(self, state: RunState, event: AnyRunEvent, at: float) -> None:
@@ -362,6 +408,7 @@ class Metrics:
 
     def sample(self, state: GatewayState) -> None:
         """Brings gauges and counters up to date. To be called before `render`."""
+        self._add_counts()
         sums, self._sums = self._sums, {}
         for key, number in sums.items():
             self._add(key, number)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import astuple, replace
 
 from weft.assembler import Assembler
 from weft.parts import ErrorPart, Usage
@@ -92,12 +93,21 @@ class AdmitTurn(Protocol):
     ) -> AdmittedRequest: ...
 
 
+_NO_USAGE = Usage()
+
+
 def plausible(usage: Usage | None) -> Usage:
     """The token counts without those that cannot be true, as if they had not been reported: below
     0, which would pay for others, or more than a database can add up."""
-    counts = () if usage is None else msgspec.structs.astuple(usage)
-    known = [None if one is None or not 0 <= one <= MOST_TOKENS else one for one in counts]
-    return Usage(*known)
+    if usage is None:
+        return _NO_USAGE
+    counts: tuple[int | None, ...] = astuple(usage)
+    for one in counts:
+        if one is not None and not 0 <= one <= MOST_TOKENS:
+            break
+    else:
+        return usage
+    return Usage(*(one if one is not None and 0 <= one <= MOST_TOKENS else None for one in counts))
 
 
 class Meter:
@@ -130,7 +140,7 @@ class Meter:
     def failed(self, error: ErrorPart, fold: Assembler | None = None) -> None:
         """The attempt failed before there was content."""
         usage = plausible(None if fold is None else fold.usage)
-        found: tuple[Source, Usage] = ("none" if usage == Usage() else "reported", usage)
+        found: tuple[Source, Usage] = ("none" if usage == _NO_USAGE else "reported", usage)
         self._end(*found, is_failed=True, is_unknown_model=error.status == 404)
 
     def ended(self, fold: Assembler | None) -> None:
@@ -148,7 +158,7 @@ class Meter:
         received = 0 if fold is None else -(-fold.length // PER_TOKEN)
         # Some wires count what was written so far, others begin with 0 or 1.
         received = max(received, usage.output_tokens or 0)
-        estimated = msgspec.structs.replace(usage, input_tokens=sent, output_tokens=received)
+        estimated = replace(usage, input_tokens=sent, output_tokens=received)
         self._end("estimated", estimated, is_failed=not is_whole)
 
     def _end(
