@@ -7,6 +7,7 @@ on the event loop. A server on this machine has no list price, and the package i
 """
 
 import ipaddress
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,19 +74,9 @@ class _Rates:
     expires: float | None = None
     """None for prices of the settings."""
 
-    def cost(self, usage: Usage) -> float:
-        total = usage.input_tokens or 0
-        uncached, cached = total, 0.0
-        if usage.cache_read_tokens or usage.cache_write_tokens:
-            read = min(usage.cache_read_tokens or 0, total)
-            written = min(usage.cache_write_tokens or 0, total - read)
-            uncached = total - read - written
-            cached = read * self.cache_read.at(total) + written * self.cache_write.at(total)
-        # Most models have one price, whatever the length.
-        into = self.input.at(total) if self.input.tiers else self.input.base
-        out = self.output.at(total) if self.output.tiers else self.output.base
-        millionths = uncached * into + (usage.output_tokens or 0) * out + cached
-        return self.request + millionths / MILLION
+
+_UNKNOWN = _Rates(_Rate(0.0), _Rate(0.0), _Rate(0.0), _Rate(0.0), expires=-math.inf)
+"""Of a model that was not looked up yet."""
 
 
 @dataclass(slots=True)
@@ -111,16 +102,28 @@ class PriceTable:
         or the price are not known."""
         if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
             return None
-        rates = self._known.get(model)
-        if rates is None:
-            rates = None if model in self._known else self._renew(model, now)
-        elif rates.expires is not None:
+        rates = self._known.get(model, _UNKNOWN)
+        if rates is not None and rates.expires is not None:
             now = time.time() if now is None else now
-            rates = rates if now < rates.expires else self._renew(model, now)
-        return None if rates is None else rates.cost(usage)
+            if rates.expires <= now:
+                rates = self._renew(model, now)
+        if rates is None:
+            return None
+        total = usage.input_tokens or 0
+        uncached, cached = total, 0.0
+        if usage.cache_read_tokens or usage.cache_write_tokens:
+            read = min(usage.cache_read_tokens or 0, total)
+            written = min(usage.cache_write_tokens or 0, total - read)
+            uncached = total - read - written
+            cached = read * rates.cache_read.at(total) + written * rates.cache_write.at(total)
+        # Most models have one price, whatever the length.
+        into = rates.input.at(total) if rates.input.tiers else rates.input.base
+        out = rates.output.at(total) if rates.output.tiers else rates.output.base
+        millionths = uncached * into + (usage.output_tokens or 0) * out + cached
+        return rates.request + millionths / MILLION
 
-    def _renew(self, model: str, now: float | None) -> _Rates | None:
-        rates = self._look_up(model, time.time() if now is None else now)
+    def _renew(self, model: str, now: float) -> _Rates | None:
+        rates = self._look_up(model, now)
         if len(self._known) >= MAX_MODELS:
             self._known.clear()
         self._known[model] = rates

@@ -395,8 +395,8 @@ class Gateway:
         exchange: Exchange = scope[EXCHANGE]
         # Memory is reserved for the announced length, before a byte of the body is read: bodies
         # that are half received when the memory runs out could not all be finished.
-        body = BodyReservation(exchange.memory, source=receive, limit=self.max_body)
-        self._bodies[id] = body
+        body = BodyReservation(exchange.memory, receive, self.max_body)
+        self._bodies[id] = body.reserved
         try:
             body.expect(headers.get(b"content-length"))
             await self._dispatch(scope, headers, body.receive, send)

@@ -72,38 +72,41 @@ class MemoryReservation(msgspec.Struct, eq=False):
         return True
 
 
-class BodyReservation(MemoryReservation, eq=False, kw_only=True):
+class BodyReservation:
     """The share of one body, which is received through `receive`."""
 
-    source: Receive
-    limit: int
-    """The largest body, in bytes."""
-
-    announced: int = 0
-    received: int = 0
-    factor: int = ASCII_FACTOR
+    def __init__(self, memory: MemoryBudget, receive: Receive, limit: int) -> None:
+        """`limit`: the largest body, in bytes."""
+        self.reserved = memory.reservation()
+        self._receive = receive
+        self._limit = limit
+        self._expected = self._read = 0
+        self._weight = ASCII_FACTOR
 
     def expect(self, content_length: bytes | None) -> None:
         """Reserves memory for the announced length. Raises HttpRejection."""
         size = int(content_length or 0)
-        if size <= self.limit:  # a larger one is refused unread
-            self.announced = size
-            self.reserve(ASCII_FACTOR * size)
+        if size <= self._limit:  # a larger one is refused unread
+            self._expected = size
+            self._reserve()
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Returns the next message. Raises HttpRejection if there is no memory for its body."""
-        message = await self.source()
+        message = await self._receive()
         piece = message.get("body", b"")
         if piece:
-            self.received += len(piece)
+            self._read += len(piece)
             # One character that is not ASCII widens its whole string: CPython stores 1, 2 or 4
             # bytes a character (PEP 393).
-            if self.factor == ASCII_FACTOR and not is_ascii_json(piece):
-                self.factor = UNICODE_FACTOR
-                self.reserve(UNICODE_FACTOR * max(self.announced, self.received))
-            elif self.received > self.announced:
-                self.reserve(self.factor * self.received)
+            if self._weight == ASCII_FACTOR and not is_ascii_json(piece):
+                self._weight = UNICODE_FACTOR
+                self._reserve()
+            elif self._read > self._expected:
+                self._reserve()
         return message
+
+    def _reserve(self) -> None:
+        self.reserved.reserve(self._weight * max(self._expected, self._read))
 
 
 def is_ascii_json(piece: bytes) -> bool:

@@ -38,9 +38,6 @@ PER_IMAGE = 1_000
 MOST_TOKENS = 10**9
 """More tokens than any response has."""
 
-AGENT = "agent:"
-"""The base URL of agents."""
-
 
 class Charge(msgspec.Struct, frozen=True):
     """What one attempt has used."""
@@ -130,7 +127,7 @@ class Meter:
 
     def begin(self, target: Target) -> None:
         """A request is about to be sent."""
-        if not is_composed(target):
+        if not target.is_composed:
             self._target, self._requests = target, 1
 
     def continued(self) -> None:
@@ -177,12 +174,6 @@ class Meter:
                 time.time(),
             )
             self._costs.append(self._charge(charge))
-
-
-def is_composed(target: Target) -> bool:
-    """Whether its responses are made of responses of other models, which are charged themselves:
-    it is an agent."""
-    return target.upstream.config.base_url.startswith(AGENT)
 
 
 _TEXTS = (TextContent, ReasoningContent)
