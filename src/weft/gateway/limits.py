@@ -171,35 +171,26 @@ class Rate:
 class RateHeaders:
     """The headers about one rate, as the vendor of one dialect names them."""
 
+    __slots__ = ("is_time", "limit", "rate", "remaining", "reset", "reset_at", "until")
+
     def __init__(self, style: RateLimitHeaders, rate: Rate) -> None:
-        limit, self._remaining, self._reset = (
+        limit, self.remaining, self.reset = (
             style.name.format(kind=rate.kind, field=field).encode()
             for field in ("limit", "remaining", "reset")
         )
-        self._rate = rate
-        self._limit = (limit, b"%d" % rate.limit)
-        self._is_time = style.reset == "time"
-        self._until = math.nan
-        self._until_time = b""
-        """The same moment as `_until`, as the header has it."""
+        self.limit = (limit, b"%d" % rate.limit)
+        self.rate = rate
+        self.is_time = style.reset == "time"
+        self.until, self.reset_at = math.nan, b""
+        """The end of the minute, by the clock of the event loop and as a time."""
 
-    def render(self, now: float) -> Headers:
-        """`now` by the clock of the event loop."""
-        rate = self._rate
-        remaining, seconds = rate.free + rate.left, rate.until - now
-        if not self._is_time:
-            reset = b"%ds" % math.ceil(seconds) if seconds > 0 else b"0s"
-        elif seconds > 0:
-            if self._until != rate.until:
-                self._until, self._until_time = rate.until, _time_in(seconds)
-            reset = self._until_time
-        else:
-            reset = _time_in(0)
-        return [
-            self._limit,
-            (self._remaining, b"%d" % remaining if remaining > 0 else b"0"),
-            (self._reset, reset),
-        ]
+    def reset_time(self, seconds: float) -> bytes:
+        """When the rate is reset, in so many seconds: a time that is rendered once a minute."""
+        if seconds <= 0:
+            return _time_in(0)
+        if self.until != self.rate.until:
+            self.until, self.reset_at = self.rate.until, _time_in(seconds)
+        return self.reset_at
 
 
 def _time_in(seconds: float) -> bytes:
@@ -348,7 +339,14 @@ class KeyAccount:
             self._headers[dialect] = shown
         found: Headers = []
         for one in shown:
-            found += one.render(now)
+            rate = one.rate
+            remaining, seconds = rate.free + rate.left, rate.until - now
+            if one.is_time:
+                reset = one.reset_time(seconds)
+            else:
+                reset = b"%ds" % math.ceil(seconds) if seconds > 0 else b"0s"
+            shown_remaining = b"%d" % remaining if remaining > 0 else b"0"
+            found += (one.limit, (one.remaining, shown_remaining), (one.reset, reset))
         return found
 
     async def fill(self, store: LimitStore, server: str, need: "Need") -> None:

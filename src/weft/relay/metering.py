@@ -107,16 +107,16 @@ def plausible(usage: Usage | None) -> Usage:
     return Usage(*(one if one is not None and 0 <= one <= MOST_TOKENS else None for one in counts))
 
 
-class Meter:
+class Meter(msgspec.Struct, eq=False):
     """Charges the attempts of one request, one after the other."""
 
-    def __init__(self, incoming: IncomingRequest, charge: ChargeAttempt | None) -> None:
-        self._incoming = incoming
-        self._charge = charge
-        self._target: Target | None = None
-        """Of the attempt that is not charged yet."""
-        self._requests = 0
-        self._costs: list[int | None] = []
+    _incoming: IncomingRequest
+    _charge: ChargeAttempt | None
+    _target: Target | None = None
+    """Of the attempt that is not charged yet."""
+
+    _requests: int = 0
+    _costs: list[int | None] = []
 
     @property
     def cost(self) -> int | None:
