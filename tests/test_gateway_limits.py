@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -87,9 +89,13 @@ def test_slots_that_were_just_used_are_kept_for_the_next_streams() -> None:
     asyncio.run(play())
 
 
-def test_a_key_without_limits_is_not_limited() -> None:
+@pytest.mark.parametrize("rules", [KeyRules(), KeyRules(models=("demo/*",))])
+def test_a_key_without_limits_is_not_limited(rules: KeyRules) -> None:
     async def play() -> None:
-        assert len(await admitted([limiter(KeyRules())], 500)) == 500
+        one = limiter(rules)
+        assert len(await admitted([one], 500)) == 500
+        # Without a store nobody asks what it has used.
+        assert not (await one.admit(REQUEST, [target()])).is_metered
 
     asyncio.run(play())
 
@@ -135,6 +141,56 @@ def test_a_budget_is_exceeded_by_no_more_than_what_was_in_flight(
             await store.close()
 
     asyncio.run(play())
+
+
+def test_new_rules_replace_the_limits_of_a_key_and_equal_ones_do_not() -> None:
+    async def play() -> None:
+        keys = KeyRing([], None)
+        one = Limiter(keys, UsageLedger(None, PRICES), PRICES, None)
+
+        async def admit(rules: KeyRules) -> int:
+            keys.update([ClientKey("alice", Secret("0123456789"), rules)])
+            return len(await admitted([one], 5))
+
+        assert await admit(KeyRules(streams=3)) == 3
+        assert await admit(KeyRules(streams=3)) == 0
+        assert await admit(KeyRules()) == 5
+        assert await admit(KeyRules(models=("demo/*",))) == 5
+        assert await admit(KeyRules(requests_per_minute=2)) == 2
+
+    asyncio.run(play())
+
+
+def test_the_headers_about_rates() -> None:
+    rules = KeyRules(requests_per_minute=10, tokens_per_minute=2_000)
+    account = KeyAccount.of(Client("alice", rules=rules))
+    assert account is not None
+    requests, tokens = account.requests, account.tokens
+    assert requests is not None
+    assert tokens is not None
+    requests.free, requests.left, requests.until = 2, 3, 160.0
+    tokens.free, tokens.left, tokens.until = -7, 2, 99.0  # the minute is over
+    assert account.headers("openai-chat", 100.5) == [
+        (b"x-ratelimit-limit-requests", b"10"),
+        (b"x-ratelimit-remaining-requests", b"5"),
+        (b"x-ratelimit-reset-requests", b"60s"),
+        (b"x-ratelimit-limit-tokens", b"2000"),
+        (b"x-ratelimit-remaining-tokens", b"0"),
+        (b"x-ratelimit-reset-tokens", b"0s"),
+    ]
+    assert account.headers("gemini", 100.5) == []
+
+    def reset(now: float) -> float:
+        found = dict(account.headers("anthropic-messages", now))
+        text = found[b"anthropic-ratelimit-requests-reset"].decode()
+        return datetime.fromisoformat(text).timestamp()
+
+    began = time.time()
+    assert -1 <= reset(100.0) - began - 60 <= 5
+    assert reset(100.0) == reset(130.0)  # the same moment
+    requests.until = 220.0
+    assert -1 <= reset(160.0) - began - 60 <= 5
+    assert -1 <= reset(230.0) - began <= 5
 
 
 def test_a_limit_that_cannot_be_checked_is_unavailable(tmp_path: Path) -> None:

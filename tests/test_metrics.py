@@ -25,8 +25,19 @@ from tests.faults.world import World, at_once, place, places, until, world
 from tests.gateway_process import gateway
 from tests.raw_http import PATIENCE
 from tests.serving import NO_AUTHORITIES
-from weft.gateway.metrics import COLLECTED, DEFINITIONS, MAX_MODELS, ModelLabels
+from weft.assembler import Response
+from weft.gateway.metrics import (
+    COLLECTED,
+    DEFINITIONS,
+    MAX_COUNTED,
+    MAX_MODELS,
+    GatewayState,
+    Metrics,
+    ModelLabels,
+)
 from weft.gateway.worker_metrics import MetricsFolder
+from weft.parts import Usage
+from weft.relay.request_record import Attempt, RequestRecord
 from weft.scrub import Scrubber, Secret
 
 ROOT = Path(__file__).parents[1]
@@ -444,6 +455,32 @@ def total(made: World) -> float:
 
 def tokens(made: World, model: str) -> float:
     return value(scrape(made), "weft_tokens_total", model=model, type="output")
+
+
+def test_requests_are_counted_once_whether_they_are_sampled_or_not() -> None:
+    response = Response("r", finish_reason="stop", usage=Usage(3, 2, cache_read_tokens=1))
+    metrics = Metrics(["a/m"], Scrubber([]), lambda target, usage: 0.5)
+    for number in range(2 * MAX_COUNTED + 30):
+        record = RequestRecord("req", "openai-chat", "a/m", "", True, started=1.0)
+        record.first, record.ended, record.events, record.bytes_in = 1.5, 3.0, 4, 5
+        record.attempts = [Attempt("a/m", started=1.0)]
+        record.response = response
+        metrics.observe(record)
+        if number % 50 == 0:
+            metrics.sample(GatewayState(0, 0, [], 0.0, 0))
+    metrics.sample(GatewayState(0, 0, [], 0.0, 0))
+    found, count = samples(metrics.render("", {})[0].decode()), 2 * MAX_COUNTED + 30
+    assert value(found, "weft_requests_total", status="200", stream="true", error="") == count
+    assert value(found, "weft_request_seconds_count", model="m") == count
+    assert value(found, "weft_request_seconds_sum") == 2 * count
+    assert value(found, "weft_time_to_first_token_seconds_bucket", le="0.5") == count
+    assert value(found, "weft_upstream_attempts_total", result="ok") == count
+    assert value(found, "weft_events_total") == 4 * count
+    assert value(found, "weft_received_bytes_total", upstream="a") == 5 * count
+    assert value(found, "weft_tokens_total", type="input") == 3 * count
+    assert value(found, "weft_tokens_total", type="cache_read") == count
+    assert value(found, "weft_cost_dollars_total") == 0.5 * count
+    assert "weft_sent_bytes_total" not in found, "nothing was counted"
 
 
 WORKER = """

@@ -52,8 +52,6 @@ IDLE = 2.0
 
 Headers = list[tuple[bytes, bytes]]
 
-_NO_BUDGET = BudgetSettings()
-
 
 class LimitStore(Protocol):
     """Where limits are shared: `Accounts` documents the methods."""
@@ -294,9 +292,9 @@ class KeyAccount:
             rules.streams,
         )
         is_unlimited = per_minute is None and tokens is None and streams is None
-        if is_unlimited and rules.budget == _NO_BUDGET:  # of such a key, with every request
-            return None
         budget = budget_of(rules.budget)
+        if is_unlimited and budget is None:
+            return None
         return cls(
             client.name,
             rules,
@@ -475,6 +473,8 @@ class Limiter:
         self._store = store
         self._shared: LimitStore = LocalLimits() if store is None else store.accounts
         self._accounts: dict[str, KeyAccount] = {}
+        self._without_limits: dict[str, KeyRules] = {}
+        """The rules of keys that limit nothing."""
         self._unlimited = Admission(
             self, None, Need(0, 0, 0, 0), 0.0, -1, is_metered=store is not None
         )
@@ -489,7 +489,7 @@ class Limiter:
         client. Raises HttpRejection."""
         client = self._keys.client(incoming.caller)
         account, rules = self._accounts.get(client.name), client.rules
-        if account is None and rules is NO_RULES:
+        if account is None and rules is self._without_limits.get(client.name, NO_RULES):
             return self._unlimited
         # The rules of a key are the same object until they change.
         if account is None or account.rules is not rules:
@@ -528,6 +528,7 @@ class Limiter:
         account = KeyAccount.of(client)
         if account is None:
             self._accounts.pop(client.name, None)
+            self._without_limits[client.name] = client.rules
         else:
             self._accounts[client.name] = account
         return account

@@ -148,8 +148,9 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
     """The line of a request that has ended."""
     ended, response = record.ended or time.time(), record.response
     failure = record.error or (response.error if response is not None else None)
+    # Rounded by division: round() takes several times as long, by way of decimal digits.
     line: dict[str, object] = {
-        "time": round(ended, 3),
+        "time": (1000 * ended + 0.5) // 1 / 1000,
         "level": "info" if failure is None and record.unstored is None else "warning",
         "from": "weft.request",
         "id": record.id,
@@ -158,14 +159,14 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
         "model": record.model[:200],
         "stream": record.stream,
         "status": record.status,
-        "ms": round(1000 * (ended - record.started), 1),
+        "ms": (10_000 * (ended - record.started) + 0.5) // 1 / 10,
         "in": record.bytes_in,
         "out": record.bytes_out,
     }
     if record.caller:
         line["key"] = record.caller
     if record.first is not None:
-        line["first_ms"] = round(1000 * (record.first - record.started), 1)
+        line["first_ms"] = (10_000 * (record.first - record.started) + 0.5) // 1 / 10
     if record.attempts:
         line["upstream"] = record.upstream
         line["attempts"] = len(record.attempts)
