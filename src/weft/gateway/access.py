@@ -11,7 +11,7 @@ CLIENT_GONE = 499
 """nginx's status of a request whose client left before there was a response."""
 
 
-class AccessRecord(msgspec.Struct):
+class AccessRecord(msgspec.Struct, gc=False):
     """One HTTP request, or one WebSocket."""
 
     id: str

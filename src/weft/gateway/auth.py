@@ -38,7 +38,7 @@ PREFLIGHTED = frozenset(
 )
 """The types of bodies that a foreign page cannot send without asking first."""
 
-MAX_HOSTS = 100
+MAX_HOSTS = 16
 """Values of Host that are remembered as checked."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)

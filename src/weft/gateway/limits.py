@@ -397,7 +397,7 @@ class KeyAccount:
                 tokens.left = window.left
 
 
-class Need(msgspec.Struct, frozen=True):
+class Need(msgspec.Struct, frozen=True, gc=False):
     """What a request is expected to use."""
 
     requests: int

@@ -33,7 +33,7 @@ class MemoryBudget:
         return MemoryReservation(self)
 
 
-class MemoryReservation(msgspec.Struct, eq=False):
+class MemoryReservation(msgspec.Struct, eq=False, gc=False):
     """The share of one request or connection, held until its last holder released it."""
 
     memory: MemoryBudget

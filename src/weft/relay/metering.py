@@ -39,7 +39,7 @@ MOST_TOKENS = 10**9
 """More tokens than any response has."""
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """What one attempt has used."""
 
     owner: str

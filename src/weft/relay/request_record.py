@@ -13,7 +13,7 @@ from weft.relay.trace_context import TraceContext
 from weft.request import Request
 
 
-class Attempt(msgspec.Struct):
+class Attempt(msgspec.Struct, gc=False):
     """One attempt at one target, and its error if it failed before there was content."""
 
     target: str
