@@ -30,7 +30,7 @@ from weft.gateway.settings.schema import BudgetSettings, KeyRules
 from weft.parts import Usage
 from weft.prices import DOLLAR, PriceTable
 from weft.relay.incoming import IncomingRequest
-from weft.relay.metering import Charge, estimate_input
+from weft.relay.metering import Charge, estimate_input, is_composed
 from weft.relay.routing import Target
 from weft.store.accounts import BUDGET, MINUTE, STREAMS, KeyBudget, Reserved, Window
 from weft.store.base import StoreError
@@ -547,7 +547,7 @@ class Limiter:
         count = 0 if is_turn else 1
         if account.tokens is None and account.money is None:
             return Need(count, count, 0, 0)
-        models = [one for one in targets if not one.is_composed]
+        models = [one for one in targets if not is_composed(one)]
         if not models:
             return Need(count, count, 0, 0)
         request = incoming.body.parsed.request

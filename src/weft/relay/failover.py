@@ -27,6 +27,7 @@ from weft.parts import (
     TextStart,
 )
 from weft.relay.incoming import RequestFailed
+from weft.relay.metering import is_composed
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.request_record import Attempt
@@ -134,7 +135,7 @@ async def _send_once(
     stream: OpenStream | None = None
     try:
         response = await send(sent)
-        if target.is_composed and (agent_run := response.headers.get(RUN_HEADER)):
+        if is_composed(target) and (agent_run := response.headers.get(RUN_HEADER)):
             sent, state.record.agent_run = sent.of_run(agent_run), agent_run
         stream = OpenStream(state, sent, response)
         try:

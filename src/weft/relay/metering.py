@@ -38,6 +38,9 @@ PER_IMAGE = 1_000
 MOST_TOKENS = 10**9
 """More tokens than any response has."""
 
+AGENT = "agent:"
+"""The base URL of agents."""
+
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
     """What one attempt has used."""
@@ -127,7 +130,7 @@ class Meter(msgspec.Struct, eq=False):
 
     def begin(self, target: Target) -> None:
         """A request is about to be sent."""
-        if not target.is_composed:
+        if not is_composed(target):
             self._target, self._requests = target, 1
 
     def continued(self) -> None:
@@ -174,6 +177,12 @@ class Meter(msgspec.Struct, eq=False):
                 time.time(),
             )
             self._costs.append(self._charge(charge))
+
+
+def is_composed(target: Target) -> bool:
+    """Whether its responses are made of responses of other models, which are charged themselves:
+    it is an agent."""
+    return target.upstream.config.base_url.startswith(AGENT)
 
 
 _TEXTS = (TextContent, ReasoningContent)

@@ -19,9 +19,6 @@ from weft.errors import ClientError
 from weft.upstream.base import Upstream
 from weft.upstream.breaker import BreakerState, RequestBreaker, UpstreamBreakers
 
-AGENT = "agent:"
-"""The base URL of agents."""
-
 
 class UnknownModel(ClientError):
     """No upstream and no alias has this name."""
@@ -30,15 +27,13 @@ class UnknownModel(ClientError):
 class Target(msgspec.Struct, frozen=True):
     """One model of one upstream, for one request."""
 
-    name: str
-    """`<upstream>/<model>`."""
-
     upstream: Upstream
     model: str
     breaker: RequestBreaker
-    is_composed: bool
-    """Whether its responses are made of responses of other models, which are charged themselves: it
-    is an agent."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.upstream.config.name}/{self.model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +125,7 @@ class Routing:
             raise UnknownModel(f"no upstream for {name[:200]!r}")
         # Names of models have slashes themselves (`meta-llama/Llama-3`): only the first one counts.
         own = name.partition("/")[2]
-        breaker = self._breakers[upstream.config.name].request(own)
-        is_agent = upstream.config.base_url.startswith(AGENT)
-        return Target(name, upstream, own, breaker, is_agent)
+        return Target(upstream, own, self._breakers[upstream.config.name].request(own))
 
     def _upstream_of(self, model: str) -> Upstream | None:
         name, slash, rest = model.partition("/")
