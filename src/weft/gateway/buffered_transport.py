@@ -25,7 +25,8 @@ class BufferedTransport(asyncio.Transport):
     """Counts the bytes written to one connection; its owner decides how it is closed."""
 
     def __init__(self, inner: asyncio.Transport, close: Callable[[], None], now: float) -> None:
-        super().__init__()
+        # Without the constructor of its base class, which only makes a place for extra information:
+        # `inner` has that.
         self.inner = inner
         self.written = 0
         """Bytes, without those that `direct` has sent."""
@@ -134,16 +135,13 @@ class BufferedTransport(asyncio.Transport):
         return self.inner.get_extra_info(name, default)
 
 
-def set_buffer_limits(transport: asyncio.Transport, buffer: int) -> None:
-    """Pauses writing while more than `buffer` bytes wait for the client; sends small events at
-    once."""
-    # asyncio resumes at a quarter of it (`low`), so a slow client is not paused at every event.
-    transport.set_write_buffer_limits(high=buffer)
-    channel = transport.get_extra_info("socket")
-    if channel is None or channel.family not in (socket.AF_INET, socket.AF_INET6):
+def set_socket_options(listener: socket.socket) -> None:
+    """Sends small events at once, and lets the kernel buffer little of what is not sent. All
+    connections of a listening socket inherit it."""
+    if listener.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Otherwise the kernel takes megabytes for a client that does not read: `buffer` would be a
-    # small part of what waits, and the upstream would be read on for as long.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Otherwise the kernel takes megabytes for a client that does not read: our own buffer would be
+    # a small part of what waits, and the upstream would be read on for as long.
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)

@@ -21,11 +21,16 @@ class FileDescriptors:
 
     def __init__(self) -> None:
         self.are_exhausted = False
+        self._allowed = 0
+        """The numbers below this one are known to be allowed."""
 
     def allow(self, number: int) -> bool:
         """Returns whether a client connection may have the descriptor with this number."""
+        if number < self._allowed:
+            return True
         limit = _soft_limit()
-        if number < limit - RESERVE:
+        self._allowed = limit - RESERVE
+        if number < self._allowed:
             return True
         self._exhaust(limit)
         return False
@@ -34,6 +39,7 @@ class FileDescriptors:
         """Updates the state when no connection comes. There are enough descriptors again when twice
         the reserve is free: otherwise the state could change with every connection."""
         limit = _soft_limit()
+        self._allowed = limit - RESERVE
         try:
             # POSIX: the lowest free number, as for accept().
             number = os.dup(0)

@@ -25,11 +25,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import httptools
 
-from weft.gateway.buffered_transport import BufferedTransport, DirectWriter, set_buffer_limits
+from weft.gateway.buffered_transport import BufferedTransport, DirectWriter
 from weft.gateway.connections import ConnectionRegistry
 from weft.gateway.error_responses import (
     LONG_HEAD,
@@ -45,7 +47,10 @@ from weft.gateway.error_responses import (
 )
 from weft.gateway.request_head import has_body, head_error, longest_line, without_upgrade
 from weft.gateway.uvicorn_internals import (
+    HIGH_WATER_LIMIT,
     Config,
+    FlowControl,
+    HTTPScope,
     HttpToolsProtocol,
     RequestResponseCycle,
     ServerState,
@@ -78,6 +83,7 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """What the value of a header cannot hold (RFC 9110, 5.5)."""
 
 log = logging.getLogger("weft.http")
+_uvicorn_log = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,17 @@ class Exchange:
         if cycle is not None and cycle.more_body and not cycle.response_started:
             cycle.keep_alive = False
 
+    def take_body(self) -> bytes | None:
+        """Returns the body of the request, once, if all of it has arrived; None if it has to be
+        received, as ASGI says."""
+        cycle = self._cycle()
+        if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        cycle.flow.resume_reading()
+        return body
+
     def write(self, data: bytes) -> bool:
         """Sends a chunk of a response body that has begun and has no Content-Length; returns False
         if the client has to catch up first."""
@@ -255,13 +272,16 @@ class Exchange:
             return None
         if cycle.flow.write_paused or not cycle.keep_alive:
             return None
-        fields = [*cycle.default_headers, *headers, framing]
+        head, values = b"HTTP/1.1 200 OK\r\n", b""
+        for name, value in (*cycle.default_headers, *headers, framing):
+            head += b"%b: %b\r\n" % (name, value)
+            values += value
         # Values that could end a line: uvicorn refuses them.
-        if _CONTROLS.search(b"".join([value for _, value in fields])):
+        if _CONTROLS.search(values):
             return None
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
-        return b"HTTP/1.1 200 OK\r\n%b\r\n" % b"".join([b"%b: %b\r\n" % one for one in fields])
+        return head + b"\r\n"
 
     def _complete(self, cycle: RequestResponseCycle) -> None:
         """Does what uvicorn does after the last byte."""
@@ -276,7 +296,8 @@ class Exchange:
         cycle = self._cycle()
         if cycle is None:  # complete
             return
-        cycle.flow.resume_reading()  # a disconnect is noticed only while reading
+        if cycle.flow.read_paused:
+            cycle.flow.resume_reading()  # a disconnect is noticed only while reading
         if cycle.disconnected:
             self.notify_disconnect()
 
@@ -304,10 +325,17 @@ def closing_if_unread(exchange: Exchange, send: Send) -> Send:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. Use `protocol(limits)`."""
+    """One connection. Use `protocol(limits)`.
+
+    Of uvicorn's protocol it keeps the state and the upgrades. What runs for every connection and
+    every request is here, without what no gateway uses: addresses, an access log, a concurrency
+    limit, a root path, the state of the lifespan.
+    """
 
     limits: ClassVar[ConnectionLimits]
     registry: ClassVar[ConnectionRegistry]
+    check_interval: ClassVar[float]
+    """The longest time between two checks of one connection, in seconds."""
 
     transport: BufferedTransport
 
@@ -318,7 +346,19 @@ class HttpProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        # Not uvicorn's constructor, which looks for its loggers and their handlers each time.
+        if not config.loaded:
+            config.load()
+        self.config, self.app, self.app_state = config, config.loaded_app, app_state
+        self.ws_protocol_class = config.ws_protocol_class
+        self.loop = _loop or asyncio.get_running_loop()
+        self.logger, self.client = _uvicorn_log, None
+        self.parser = _new_parser(self)
+        self.timeout_keep_alive_task = None
+        self.timeout_keep_alive = config.timeout_keep_alive
+        self.server_state = server_state
+        self.connections, self.tasks = server_state.connections, server_state.tasks
+        self.pipeline = deque()
         self.url = b""
         self._phase = IDLE
         self._deadline = math.inf  # for the head, or for the end of lingering
@@ -336,15 +376,17 @@ class HttpProtocol(HttpToolsProtocol):
     # Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        # Counted first: uvicorn adds this connection to the set.
-        others = len(self.connections)
+        others, now = len(self.connections), self.loop.time()
+        self.connections.add(self)
+        # asyncio resumes at a quarter of it (`low`), so a slow client is not paused at every event.
+        transport.set_write_buffer_limits(high=self.limits.buffer)
         # uvicorn and the response cycles only ever see the counting transport: all their writes and
         # closes pass it.
-        super().connection_made(BufferedTransport(transport, self._close, self.loop.time()))
-        set_buffer_limits(transport, self.limits.buffer)
-        self._expect_head()
+        self.transport = BufferedTransport(transport, self._close, now)
+        self.flow = FlowControl(self.transport)
+        self._phase, self._deadline = HEAD, now + self.limits.head_time
         # A client that sends nothing never calls data_received, so the timer has to start here.
-        self._check_deadlines()
+        self._timer = self.loop.call_at(now + self.check_interval, self._check_deadlines)
         if self.registry.admit(self, others):
             return
         # Clients understand an error better after their request, so a few connections above the
@@ -380,14 +422,16 @@ class HttpProtocol(HttpToolsProtocol):
         self._phase = CLOSED
         self.transport.pause_direct(True)
         self._cancel_timer()
-        # uvicorn does not cancel its timer after a reset: it would hold this for `keep_alive`.
         self._unset_keepalive_if_required()
         self.registry.forget(self)
         if self._rejection is TOO_MANY_CONNECTIONS:
             self.registry.overflow -= 1
-        super().connection_lost(exc)
-        for cycle in self._responses:  # uvicorn notifies only the last of a pipeline
+        self.connections.discard(self)
+        if self.flow.write_paused:
+            self.flow.resume_writing()  # who waits for room learns that there is no client
+        for cycle in self._responses:
             _disconnect(cycle)
+        del self.parser  # which holds this
         self.transport.detach()
 
     def shutdown(self) -> None:
@@ -397,13 +441,16 @@ class HttpProtocol(HttpToolsProtocol):
         # answer.
         if self._phase is HEAD and self._pending and not self._responses:
             self._reject_after_head(SHUTTING_DOWN)
+        elif self._responses:
+            self.cycle.keep_alive = False
         else:
-            super().shutdown()
+            self.transport.close()
 
     # Reading
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         # uvicorn would parse everything at once, and queue a cycle for each pipelined request: a
         # packet of 64 KiB holds over a thousand of them. Here one is answered, one is parsed and
         # waits in `pipeline`, and the rest stays bytes. A view, since a piece may be cut off in
@@ -458,7 +505,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         # It may have been set by the same packet: by the end of a body that was answered before.
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         self._phase = HEAD
         self._deadline = self.loop.time() + self.limits.head_time
         self._pending = 0
@@ -467,7 +515,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._phase is IDLE:  # in the same packet as the end of the previous request
             self._expect_head()
         self._fields = 0
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
@@ -485,13 +533,14 @@ class HttpProtocol(HttpToolsProtocol):
             raise StopParsing(self._rejection)
         # Exceptions of these callbacks come out of feed_data as an HttpParserError: see
         # _error_response.
-        problem = head_error(version, self.parser.get_method(), self.url, self.headers)
+        method = self.parser.get_method()
+        problem = head_error(version, method, self.url, self.headers)
         if problem is not None:
             raise StopParsing(ErrorResponse(400, problem))
         # Before uvicorn's callback: for an upgrade that it does not support it would start the app,
         # while the parser stops, and a body that follows would be read as the next request.
         if self.parser.should_upgrade():
-            self._begin_upgrade()
+            self._begin_upgrade(version, method)
             return
         self._phase, self._deadline = BODY, math.inf
         self._pending, self._unread_allowance = 0, MAX_UNREAD_BODY
@@ -499,23 +548,61 @@ class HttpProtocol(HttpToolsProtocol):
         if version == "1.0":
             # RFC 9110 (10.1.1): the expectation must be ignored in HTTP/1.0.
             self.expect_100_continue = False  # the client would take it for the response
-        super().on_headers_complete()
+        self.scope = self._new_scope(version, method)
+        self.cycle = RequestResponseCycle(
+            self.scope,
+            self.transport,
+            self.flow,
+            _uvicorn_log,
+            _uvicorn_log,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
         exchange = Exchange(self, self.cycle, self.transport)
         self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
+        if self._responses:
+            # uvicorn pauses reading, but then nobody would notice that the client left: see
+            # data_received.
+            self.pipeline.appendleft((self.cycle, self.app))
+        else:
+            self._start_app(self.cycle)
         self._responses.append(self.cycle)
-        # uvicorn paused reading, but then nobody would notice that the client left.
-        if self.pipeline:
-            self.flow.resume_reading()  # see data_received
+
+    def _new_scope(self, version: str, method: bytes) -> HTTPScope:
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "server": None,
+            "client": None,
+            "scheme": "http",
+            "method": method.decode("ascii"),
+            "root_path": "",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "headers": self.headers,
+        }
 
     def on_body(self, body: bytes) -> None:
-        self._pending = 0
-        super().on_body(body)
+        self._pending, cycle = 0, self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+            return
         # The app answered without reading it all. A body that is nearly over is cheaper to read
         # than a new connection; a long one is not.
-        if self.cycle.response_complete:
-            self._unread_allowance -= len(body)
-            if self._unread_allowance < 0:
-                self.transport.close()
+        self._unread_allowance -= len(body)
+        if self._unread_allowance < 0:
+            self.transport.close()
 
     def on_chunk_header(self) -> None:
         self._pending = 0
@@ -526,7 +613,9 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._phase = IDLE
         self._pending = 0
-        super().on_message_complete()
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
         if not self._responses and not self.transport.is_closing():
             # the response was complete before the body, and the body stopped uvicorn's own timer
             self._unset_keepalive_if_required()
@@ -536,21 +625,21 @@ class HttpProtocol(HttpToolsProtocol):
 
     # Upgrades
 
-    def _begin_upgrade(self) -> None:
+    def _begin_upgrade(self, version: str, method: bytes) -> None:
         if not self._should_upgrade():
             self._phase = REPARSING
             return
         # RFC 6455 (4.1) wants a GET. The parser does not read a body behind an upgrade: it would
         # arrive as frames. And a response under way has to be written first, by a protocol that is
         # replaced here.
-        if has_body(self.headers) or self._responses or self.parser.get_method() != b"GET":
+        if has_body(self.headers) or self._responses or method != b"GET":
             raise StopParsing(
                 ErrorResponse(400, "A WebSocket handshake must be a single GET without a body.")
             )
         if longest_line(self.url, self.headers) > MAX_WEBSOCKET_LINE:
             raise StopParsing(LONG_HEAD)
         self._phase = WEBSOCKET
-        super().on_headers_complete()
+        self.scope = self._new_scope(version, method)
 
     def _reparse_without_upgrade(self) -> None:
         """Parses the head once more, without its upgrade."""
@@ -560,10 +649,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.parser.get_http_version().encode(),
         )
         head += b"".join(b"%s: %s\r\n" % pair for pair in without_upgrade(self.headers))
-        self.parser = httptools.HttpRequestParser(self)
-        # As uvicorn's: otherwise bytes behind a request with `Connection: close` are an error of
-        # that request, too.
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser = _new_parser(self)
         self._expect_head()
         try:
             self.parser.feed_data(head + b"\r\n")
@@ -572,15 +658,43 @@ class HttpProtocol(HttpToolsProtocol):
 
     # Responses
 
+    def _start_app(self, cycle: RequestResponseCycle) -> None:
+        """Runs the app for a request. Its task has no frame of uvicorn's: each time that it goes
+        on, all its frames do."""
+        task = self.loop.create_task(self.app(cycle.scope, cycle.receive, cycle.send))
+        task.add_done_callback(partial(self._on_app_ended, cycle))
+        self.tasks.add(task)
+
+    def _on_app_ended(self, cycle: RequestResponseCycle, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        ended = cycle.response_complete or cycle.disconnected
+        if ended and not task.cancelled() and task.exception() is None:
+            cycle.on_response = _nothing  # breaks a cycle
+            return
+        # It failed, or has not answered: uvicorn logs that, and answers.
+        rest = self.loop.create_task(cycle.run_asgi(lambda *_: task))
+        rest.add_done_callback(self.tasks.discard)
+        self.tasks.add(rest)
+
     def on_response_complete(self) -> None:
-        # Before uvicorn's callback, which starts the next one of the pipeline.
         self._responses.popleft()
-        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self.pipeline:
+            self._start_app(self.pipeline.pop()[0])
+        else:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         if self._pipelined and not self.pipeline:
             # Not at once: this runs inside the app's last `send`, and parsing may start another
             # app.
             self.loop.call_soon(self._parse_pipelined)
-        if self._responses or self.transport.is_closing():
+        if self._responses:
             return
         if self._final_response is not None:
             self._send_final_response(self._final_response)
@@ -656,13 +770,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._phase is CLOSED or (successor and successor not in self.connections):
             self.transport.detach()
         elif self._timer is None:  # _reject may have scheduled it already
-            limits = self.limits
-            # A quarter: `stalled_for` is exact only to the time between two checks.
-            later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
             due = self._deadline if self._phase is not BODY else now + self._body_rate.left
-            self._timer = self.loop.call_at(
-                max(min(due, later), now + MIN_CHECK_INTERVAL), self._check_deadlines
-            )
+            soonest, latest = now + MIN_CHECK_INTERVAL, now + self.check_interval
+            self._timer = self.loop.call_at(max(min(due, latest), soonest), self._check_deadlines)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -706,10 +816,25 @@ def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
         pass
 
     LimitedHttpProtocol.limits = limits
+    # A quarter: `stalled_for` is exact only to the time between two checks.
+    interval = min(limits.head_time, limits.body_time, limits.stalled / 4)
+    LimitedHttpProtocol.check_interval = max(interval, MIN_CHECK_INTERVAL)
     LimitedHttpProtocol.registry = ConnectionRegistry(
         limits.connections, limits.connections_without_key, limits.memory
     )
     return LimitedHttpProtocol
+
+
+def _new_parser(connection: HttpProtocol) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(connection)
+    # As uvicorn's: otherwise bytes behind a request with `Connection: close` are an error of that
+    # request, too.
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
+def _nothing() -> None:
+    pass
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:

@@ -21,31 +21,38 @@ _UNIQUE = {
 
 def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
     """Returns what is wrong with a head, for its client; None if nothing is."""
-    hosts = [value.lower() for name, value in headers if name == b"host"]
-    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    fields = dict(headers)
+    host, coding = fields.get(b"host"), fields.get(b"transfer-encoding")
     # httptools accepts 0.9 and 2.0, too.
     if version not in ("1.0", "1.1"):
         return "The HTTP version must be 1.1 or 1.0."
-    # RFC 9112 (3.2): none or two Hosts are a 400. The others are not lists either, so of two values
-    # one parser may take the first, another the last.
-    names = [name for name, _ in headers if name in _UNIQUE]
-    if len(set(names)) < len(names) or (version == "1.1" and not hosts):
-        repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), "Host")
-        return f"The request must have exactly one {repeated} header."
+    names = []
+    if len(fields) != len(headers):
+        # RFC 9112 (3.2): none or two Hosts are a 400. The others are not lists either, so of two
+        # values one parser may take the first, another the last.
+        names = [name for name, _ in headers]
+        repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
+        if repeated is not None:
+            return f"The request must have exactly one {repeated} header."
+    if host is None and version == "1.1":
+        return "The request must have exactly one Host header."
     # RFC 9112 (6.1): faulty framing in HTTP/1.0, whose proxies do not know the header. httptools
     # refuses it beside a Content-Length, but takes `gzip, chunked`, and reports compressed bytes as
     # the body.
-    if codings and (version == "1.0" or codings != [b"chunked"]):
-        return "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
+    if coding is not None:
+        is_chunked = coding.lower() == b"chunked" and names.count(b"transfer-encoding") <= 1
+        if version == "1.0" or not is_chunked:
+            return "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
     if method == b"CONNECT":
         return "CONNECT is not supported: this server is not a proxy."
+    if target.startswith(b"/") or target == b"*":
+        return None
     # RFC 9112 (3.2.2): a server must accept a whole URL as target. The app checks Host alone,
     # against DNS rebinding, so the URL may not name another one.
     authority, slash, _ = target.partition(b"://")[2].partition(b"/")
-    is_url_of_host = slash == b"/" and hosts == [authority.lower()]
-    if target != b"*" and not target.startswith(b"/") and not is_url_of_host:
-        return "The request target must be a path, or a URL of the Host."
-    return None
+    if slash and host is not None and host.lower() == authority.lower():
+        return None
+    return "The request target must be a path, or a URL of the Host."
 
 
 def has_body(headers: Headers) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeAlias
 import uvicorn
 
 from weft.gateway.allocator import return_free_memory, reuse_large_blocks
+from weft.gateway.buffered_transport import set_socket_options
 from weft.gateway.descriptors import raise_limit
 from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
 from weft.gateway.uvicorn_internals import ASGI3Application, HttpToolsProtocol
@@ -249,6 +250,8 @@ class GatewayServer(uvicorn.Server):
     # Startup, serving and shutdown
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in sockets or ():
+            set_socket_options(listener)
         await super().startup(sockets)
         await self.on_tick(0)  # sets the Date header of the first response
         if not self.should_exit:

@@ -10,9 +10,9 @@ gone from a new version, if the code uses one that is not listed, and if one is 
 from collections.abc import Mapping
 
 import uvicorn
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -21,10 +21,13 @@ from websockets.server import ServerProtocol
 from websockets.streams import StreamReader
 
 __all__ = [
+    "HIGH_WATER_LIMIT",
     "INTERNALS",
     "ASGI3Application",
     "ClientDisconnected",
     "Config",
+    "FlowControl",
+    "HTTPScope",
     "HttpToolsProtocol",
     "RequestResponseCycle",
     "ServerState",
@@ -39,8 +42,9 @@ INTERNALS: Mapping[type, frozenset[str]] = {
             # overridden: callbacks of httptools, and of a response that is complete
             *("on_message_begin", "on_header", "on_headers_complete", "on_body"),
             *("on_message_complete", "on_response_complete"),
-            # state of the connection, and of its current request
-            *("transport", "loop", "parser", "flow", "connections", "server_state"),
+            # state of the server, the connection, and its current request
+            *("config", "app", "app_state", "server_state", "connections", "tasks", "logger"),
+            *("transport", "loop", "parser", "flow", "client", "ws_protocol_class"),
             *("scope", "url", "headers", "expect_100_continue", "cycle", "pipeline"),
             # upgrades, and the timer of an idle connection
             *("_should_upgrade", "handle_websocket_upgrade"),
@@ -52,10 +56,13 @@ INTERNALS: Mapping[type, frozenset[str]] = {
         (
             *("scope", "flow", "message_event", "waiting_for_100_continue"),
             *("disconnected", "response_started", "response_complete", "on_response"),
-            *("keep_alive", "more_body", "default_headers", "chunked_encoding"),
+            *("keep_alive", "body", "more_body", "default_headers", "chunked_encoding"),
+            *("run_asgi", "receive", "send"),
         )
     ),
-    FlowControl: frozenset(("read_paused", "write_paused", "pause_reading", "resume_reading")),
+    FlowControl: frozenset(
+        ("read_paused", "write_paused", "pause_reading", "resume_reading", "resume_writing")
+    ),
     WebSocketsSansIOProtocol: frozenset(
         (
             *("run_asgi", "connection_lost", "data_received"),
