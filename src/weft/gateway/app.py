@@ -33,7 +33,15 @@ from weft.gateway.auth import (
 )
 from weft.gateway.background import BackgroundResponses
 from weft.gateway.bodies import JsonLimits
-from weft.gateway.endpoints import Endpoint, Receive, Scope, Send, headers_of, traceparent_of
+from weft.gateway.endpoints import (
+    BODY,
+    Endpoint,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    traceparent_of,
+)
 from weft.gateway.hooks import Hooks, load_hooks
 from weft.gateway.http_protocol import (
     EXCHANGE,
@@ -44,7 +52,13 @@ from weft.gateway.http_protocol import (
 from weft.gateway.keys import KeyRing
 from weft.gateway.ledger import UsageLedger
 from weft.gateway.limits import Admission, Limiter
-from weft.gateway.memory import ASCII_FACTOR, BodyReservation, MemoryReservation
+from weft.gateway.memory import (
+    ASCII_FACTOR,
+    UNICODE_FACTOR,
+    BodyReservation,
+    MemoryReservation,
+    is_ascii_json,
+)
 from weft.gateway.metrics import GatewayState, Metrics, ModelLabels, RunCounts
 from weft.gateway.page_files import PageFiles
 from weft.gateway.probes import Probes
@@ -327,14 +341,46 @@ class Gateway:
             await self._router(scope, receive, send)
             return
         # First of all: every response has the id, also that of a refusal.
-        id = scope["weft.id"] = self._request_ids.mint("req")
-        method = "WEBSOCKET" if scope["type"] == "websocket" else scope["method"]
-        record = AccessRecord(id, method, scope["path"])
+        id, path, headers = self._request_ids.mint("req"), scope["path"], headers_of(scope)
+        scope["weft.id"] = id
+        is_websocket = scope["type"] == "websocket"
+        record = AccessRecord(id, "WEBSOCKET" if is_websocket else scope["method"], path)
         ACCESS.set(record)
         self._unlogged.add(id)
+        # All in one function, down to the endpoint: each time that a request goes on, every frame
+        # of its task does.
         try:
-            await self._answer(scope, receive, send, record)
+            try:
+                caller = self._guard.authorize(record.method, path, headers)
+            except UnknownKey:
+                # It may have been made through another process a moment ago.
+                if not await self._keys.look_up():
+                    raise
+                caller = self._guard.authorize(record.method, path, headers)
+            # Without keys all responses belong to the caller "".
+            scope["weft.caller"] = record.caller = caller or ""
+            if is_websocket:
+                record.status = 101
+                await self._route(scope, headers, receive, send)
+                return
+            exchange: Exchange = scope[EXCHANGE]
+            if caller is not None:
+                exchange.mark_authenticated()
+            endpoint = self._direct_endpoint(record.method, path, headers)
+            is_taken = endpoint is not None and self._take_body(scope, exchange)
+            if not is_taken and _has_body(headers):
+                receive = self._expect_body(id, headers, exchange, receive)
+                if may_be_left_unread(headers):
+                    send = closing_if_unread(exchange, send)
+            # Past starlette, whose middleware and list of routes each request would go through.
+            if endpoint is not None:
+                await endpoint(scope, receive, send)
+            else:
+                await self._route(scope, headers, receive, send)
+        except HttpRejection as rejection:
+            await self._refuse(scope, headers, send, rejection)
         finally:
+            self._release(id)
             if id in self._unlogged:  # no run has logged it, or will
                 self._unlogged.remove(id)
                 if self._metrics is not None:
@@ -355,71 +401,62 @@ class Gateway:
         await send({"type": "http.response.start", "status": 404, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, record: AccessRecord
-    ) -> None:
-        id, path, headers = scope["weft.id"], scope["path"], headers_of(scope)
-        is_websocket = scope["type"] == "websocket"
-        has_body = b"content-length" in headers or b"transfer-encoding" in headers
-        if has_body and not is_websocket and may_be_left_unread(headers):
-            send = closing_if_unread(scope[EXCHANGE], send)
-        try:
-            try:
-                caller = self._guard.authorize(record.method, path, headers)
-            except UnknownKey:
-                # It may have been made through another process a moment ago.
-                if not await self._keys.look_up():
-                    raise
-                caller = self._guard.authorize(record.method, path, headers)
-        except HttpRejection as rejection:
-            note_response(rejection.status, rejection.error)
-            dialect = dialect_of(path, headers)
-            if is_websocket:  # the handshake is answered with a status
-                data = http_response.render_error(dialect, rejection.error)[1]
-                start = {"type": "websocket.http.response.start", "status": rejection.status}
-                await send({**start, "headers": [http_response.JSON_TYPE]})
-                await send({"type": "websocket.http.response.body", "body": data})
-            else:
-                about = http_response.weft_headers(id)
-                await http_response.send_error(send, dialect, rejection, about)
-            return
-        # Without keys all responses belong to the caller "".
-        scope["weft.caller"] = record.caller = caller or ""
-        if is_websocket:
-            record.status = 101
-        if not is_websocket and caller is not None:
-            scope[EXCHANGE].mark_authenticated()
-        if is_websocket or not has_body:
-            await self._dispatch(scope, headers, receive, send)
-            return
-        exchange: Exchange = scope[EXCHANGE]
+    def _direct_endpoint(
+        self, method: str, path: str, headers: Mapping[bytes, bytes]
+    ) -> Endpoint | ResumeStream | None:
+        """The endpoint that is found without the router, if there is one."""
+        if method != "POST":
+            return None
+        endpoint = self._table.direct.get(path)
+        return self._table.resumed.get(path, endpoint) if LAST_EVENT_ID in headers else endpoint
+
+    def _take_body(self, scope: Scope, exchange: Exchange) -> bool:
+        """Puts the body into the scope, if all of it has arrived, as that of nearly every request
+        has. Raises HttpRejection if there is no memory for it."""
+        body = exchange.take_body()
+        if body is None:
+            return False
+        scope[BODY] = body
+        if len(body) <= self.max_body:  # a larger one is refused
+            self._bodies[scope["weft.id"]] = reserved = exchange.memory.reservation()
+            reserved.reserve(len(body) * (ASCII_FACTOR if is_ascii_json(body) else UNICODE_FACTOR))
+        return True
+
+    def _expect_body(
+        self, id: str, headers: Mapping[bytes, bytes], exchange: Exchange, receive: Receive
+    ) -> Receive:
+        """Returns what receives the body. Raises HttpRejection if there is no memory for it."""
         # Memory is reserved for the announced length, before a byte of the body is read: bodies
         # that are half received when the memory runs out could not all be finished.
         body = BodyReservation(exchange.memory, receive, self.max_body)
         self._bodies[id] = body.reserved
-        try:
-            body.expect(headers.get(b"content-length"))
-            await self._dispatch(scope, headers, body.receive, send)
-        except HttpRejection as rejection:
-            closing = (b"connection", b"close")  # the rest of the body is not read
-            about = [*http_response.weft_headers(id), closing]
-            await http_response.send_error(send, dialect_of(path, headers), rejection, about)
-        finally:
-            self._release(id)
+        body.expect(headers.get(b"content-length"))
+        return body.receive
 
-    async def _dispatch(
+    async def _refuse(
+        self, scope: Scope, headers: Mapping[bytes, bytes], send: Send, rejection: HttpRejection
+    ) -> None:
+        """Answers a request that gets to no endpoint."""
+        id, dialect = scope["weft.id"], dialect_of(scope["path"], headers)
+        if scope["type"] == "websocket":  # the handshake is answered with a status
+            note_response(rejection.status, rejection.error)
+            data = http_response.render_error(dialect, rejection.error)[1]
+            start = {"type": "websocket.http.response.start", "status": rejection.status}
+            await send({**start, "headers": [http_response.JSON_TYPE]})
+            await send({"type": "websocket.http.response.body", "body": data})
+            return
+        about = http_response.weft_headers(id)
+        if id in self._bodies:  # there is no memory for its body: the rest of that is not read
+            about.append((b"connection", b"close"))
+        elif _has_body(headers) and may_be_left_unread(headers):
+            scope[EXCHANGE].close_if_unread()
+        await http_response.send_error(send, dialect, rejection, about)
+
+    async def _route(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
     ) -> None:
-        """Answers a request that is authorized."""
+        """Answers an authorized request through the router."""
         id, path = scope["weft.id"], scope["path"]
-        is_websocket = scope["type"] == "websocket"
-        endpoint: Endpoint | ResumeStream | None = self._table.direct.get(path)
-        if LAST_EVENT_ID in headers:
-            endpoint = self._table.resumed.get(path, endpoint)
-        # Past starlette, whose middleware and list of routes each request would go through.
-        if endpoint is not None and not is_websocket and scope["method"] == "POST":
-            await endpoint(scope, receive, send)
-            return
         # The router's endpoints may fail after their head: a second head inside a body would be
         # worse than a body that is cut.
         tracked = _StartTracker(send)
@@ -429,7 +466,7 @@ class Gateway:
             raise
         except Exception as problem:
             failed = http_response.failure(id, problem)
-            if not tracked.started and not is_websocket:
+            if not tracked.started and scope["type"] != "websocket":
                 dialect, about = dialect_of(path, headers), http_response.weft_headers(id)
                 await http_response.send_error(send, dialect, failed, about)
 
@@ -639,6 +676,10 @@ def _sessions(
         store, required=settings.required, upstream=settings.upstream, scrub=scrub
     )
     return Sessions(persistence, window, policy, keepalive)
+
+
+def _has_body(headers: Mapping[bytes, bytes]) -> bool:
+    return b"content-length" in headers or b"transfer-encoding" in headers
 
 
 def _model_not_found(problem: UnknownModel) -> RequestFailed:

@@ -55,7 +55,7 @@ async def read(receive: Receive, content_length: bytes | None, limit: int) -> by
     disconnected before its end."""
     # httptools has checked that it is a number. A 413 need not wait for the body.
     if content_length is not None and int(content_length) > limit:
-        raise _body_too_large(limit)
+        raise body_too_large(limit)
     pieces: list[bytes] = []
     size, more = 0, True
     while more:
@@ -66,12 +66,12 @@ async def read(receive: Receive, content_length: bytes | None, limit: int) -> by
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise _body_too_large(limit)
+            raise body_too_large(limit)
         more = message.get("more_body", False)
     return b"".join(pieces)
 
 
-def _body_too_large(limit: int) -> HttpRejection:
+def body_too_large(limit: int) -> HttpRejection:
     return HttpRejection(413, new_error("too-large", f"the body is larger than {limit} bytes"))
 
 

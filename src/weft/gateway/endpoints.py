@@ -92,9 +92,9 @@ class Preamble(msgspec.Struct):
 
 _preamble = msgspec.json.Decoder(Preamble).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_BETA_HEADERS = [
+_BETA_HEADERS = dict.fromkeys(
     api.betas.encode() for one in DIALECTS.values() if (api := one.http) is not None and api.betas
-]
+).keys()
 
 
 def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
@@ -114,6 +114,9 @@ def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
 
 HEADERS = "weft.headers"
 """The key of the headers in the scope, once they were asked for."""
+
+BODY = "weft.body"
+"""The key of the body in the scope, if all of it had arrived at once."""
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
@@ -151,7 +154,11 @@ async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> 
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
         raise HttpRejection(415, new_error("bad-request", message))
-    body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
+    body: bytes | None = scope.get(BODY)
+    if body is None:
+        body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
+    elif len(body) > gateway.max_body:
+        raise bodies.body_too_large(gateway.max_body)
     await for_body(body, bodies.check, body, gateway.json_limits)
     return body
 
@@ -168,6 +175,8 @@ class Endpoint:
         self._gateway = gateway
         self._dialect = dialect
         self._version_header = (http_of(dialect).version or "").encode()
+        self._is_resumable = DIALECTS[dialect].resumable_by_id
+        self._idle = DIALECTS[dialect].idle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
@@ -217,37 +226,40 @@ class Endpoint:
         headers = headers_of(scope)
         # The beta flags of any dialect, since a client may enable a feature of an upstream that
         # has another one; the version only of its own.
-        betas = b",".join([headers[name] for name in _BETA_HEADERS if name in headers])
-        flags = betas.decode("latin-1").split(",") if betas else ()
-        version = headers.get(self._version_header, b"").decode("latin-1")
-        is_resumable = DIALECTS[self._dialect].resumable_by_id
+        betas: tuple[str, ...] = ()
+        if not _BETA_HEADERS.isdisjoint(headers):
+            flags = b",".join([headers[name] for name in _BETA_HEADERS if name in headers])
+            words = map(str.strip, flags.decode("latin-1").split(","))
+            betas = tuple(filter(_WORD.fullmatch, words))
+        version = None
+        if self._version_header in headers:
+            version = headers[self._version_header].decode("latin-1")
         key = headers.get(b"idempotency-key")
         return IncomingRequest(
             RequestBody(self._dialect, body),
             model,
             stream,
-            betas=tuple(flag for one in flags if _WORD.fullmatch(flag := one.strip())),
-            version=version if _WORD.fullmatch(version) else None,
+            betas=betas,
+            version=version if version is not None and _WORD.fullmatch(version) else None,
             id=scope["weft.id"],
             caller=scope["weft.caller"],
-            traceparent=traceparent_of(headers),
+            traceparent=traceparent_of(headers) if b"traceparent" in headers else "",
             idempotency_key=None if key is None else key.decode("latin-1"),
             reject_lossy=self._gateway.reject_lossy,
-            resumable=stream and headers.get(b"weft-resume") == b"1" and is_resumable,
+            resumable=stream and self._is_resumable and headers.get(b"weft-resume") == b"1",
         )
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
         # From here on a disconnect cancels this task. Before, the body is read, and `receive`
         # reports it.
-        watcher, id = DisconnectWatcher(exchange), scope["weft.id"]
+        watcher = DisconnectWatcher(exchange)
         try:
             if run.record.stream:
                 client, writer = self._client(scope, send), self._writer(scope)
-                response = StreamResponse(run, client, self._gateway.keepalive, writer)
-                await response.send()
+                await StreamResponse(run, client, self._gateway.keepalive, writer).send()
             else:
-                await self._send_whole(run, id, send, exchange)
+                await self._send_whole(run, scope["weft.id"], send, exchange)
         except asyncio.CancelledError:
             # Cancelled by the server, not by its client.
             if not watcher.disconnected:
@@ -264,7 +276,7 @@ class Endpoint:
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         """How events are written."""
-        return EventStreamWriter(DIALECTS[self._dialect].idle)
+        return EventStreamWriter(self._idle)
 
     async def _send_whole(self, run: Run, id: str, send: Send, exchange: Exchange) -> None:
         try:
