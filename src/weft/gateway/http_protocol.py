@@ -206,6 +206,17 @@ class Exchange:
         cycle.flow.resume_reading()
         return body
 
+    def try_write(self, data: bytes) -> bool:
+        """Sends a chunk of a stream that has begun. Returns False, and does nothing, if the client
+        has to catch up first, or the ASGI way has to do it."""
+        cycle = self._cycle()
+        if cycle is None or cycle.disconnected or cycle.flow.write_paused or not data:
+            return False
+        if not cycle.response_started or cycle.response_complete or not cycle.chunked_encoding:
+            return False
+        self._transport.write_chunk(data)
+        return True
+
     def write(self, data: bytes) -> bool:
         """Sends a chunk of a response body that has begun and has no Content-Length; returns False
         if the client has to catch up first."""

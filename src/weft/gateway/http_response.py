@@ -49,13 +49,14 @@ _FINDINGS = 2048
 def weft_headers(id: str, run: Run | None = None) -> Headers:
     """The headers with the id of the request, the upstream, and the findings before the head."""
     # The OpenAI SDKs show x-request-id in their errors.
-    found = [(b"weft-request-id", id.encode()), (b"x-request-id", id.encode())]
+    name = id.encode()
+    found = [(b"weft-request-id", name), (b"x-request-id", name)]
     if run is None:
         return found
     found += run.headers
-    if run.record.attempts:
-        found.append((b"weft-upstream", run.record.upstream.encode()))
-        found.append((b"weft-attempts", b"%d" % len(run.record.attempts)))
+    if attempts := run.record.attempts:
+        upstream = (b"weft-upstream", run.record.upstream.encode())
+        found += (upstream, (b"weft-attempts", b"%d" % len(attempts)))
     if run.record.agent_run is not None:
         found.append((RUN_HEADER.encode(), run.record.agent_run.encode()))
     warnings, findings = run.warnings, run.findings
@@ -174,6 +175,8 @@ class DirectWrites(Protocol):
 
     def start(self, headers: Headers, data: bytes) -> bool: ...
 
+    def try_write(self, data: bytes) -> bool: ...
+
     def write(self, data: bytes) -> bool: ...
 
     def end(self) -> bool: ...
@@ -208,7 +211,7 @@ class StreamResponse:
         self._started = False
         self._writing = False
         self._keepalives: set[asyncio.Task[None]] = set()
-        self._timer = KeepaliveTimer(keepalive, self._on_silence)
+        self._timer = KeepaliveTimer(keepalive, self._on_silence, self._loop)
         self._line: DirectLine | None = None
 
     async def send(self) -> None:
@@ -225,15 +228,16 @@ class StreamResponse:
                 # be waited for.
                 await stream.flow(self._write_now, self._direct_line())
         except Exception as problem:
+            self._stop_keepalives()
             await self._fail(failure(self._client.id, problem))
+        except BaseException:
+            self._stop_keepalives()
+            raise
         else:
             self._stop_keepalives()
             await self._end()
-        finally:
-            self._stop_keepalives()
 
     async def _fail(self, failed: RequestFailed) -> None:
-        self._stop_keepalives()
         # The status was sent: only the stream itself can still say that something failed.
         if self._started:
             await self._send_events(await self._run.error_events(failed.error))
@@ -261,44 +265,53 @@ class StreamResponse:
         return self._client.exchange.write(data)
 
     async def _send_events(self, events: Sequence[Event]) -> None:
+        size = 0
+        for event in events:
+            size += len(event.data)
+        if size <= SLICE:
+            await self._send_data(self._writer.write(events))
+            return
         for data in write_slices(self._writer, events):
             await self._send_data(data)
             await let_others_run(data)
 
     async def _send_data(self, data: bytes) -> None:
+        self._run.record.bytes_out += len(data)
+        exchange = self._client.exchange
+        if self._started:
+            is_sent = exchange.try_write(data)
+        else:
+            # The head leaves with the first events, in one write.
+            is_sent = self._started = exchange.start(self._head(), data)
+        if not is_sent:
+            await self._send_waiting(data)
+        self._timer.last_activity = self._loop.time()
+
+    async def _send_waiting(self, data: bytes) -> None:
+        """Sends data as soon as the client has room for it."""
         self._writing = True
         try:
-            self._run.record.bytes_out += len(data)
-            # The head leaves with the first events, in one write.
-            if self._started or not self._start(data):
-                if not self._started:
-                    await self._begin()
-                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            if not self._started:
+                await self._begin()
+            message = {"type": "http.response.body", "body": data, "more_body": True}
+            await self._client.send(message)
         finally:
             self._writing = False
-        self._timer.reset()
-
-    @property
-    def _send(self) -> Send:
-        return self._client.send
 
     def _head(self) -> Headers:
         return [*self._headers, *weft_headers(self._client.id, self._run)]
 
-    def _start(self, data: bytes) -> bool:
-        self._started = self._client.exchange.start(self._head(), data)
-        return self._started
-
     async def _begin(self) -> None:
         self._started = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": self._head()})
+        start = {"type": "http.response.start", "status": 200, "headers": self._head()}
+        await self._client.send(start)
 
     async def _end(self) -> None:
         if not self._started:  # there were no events, and no error
             await self._begin()
         last = self._writer.end()
         if last or not self._client.exchange.end():
-            await self._send({"type": "http.response.body", "body": last})
+            await self._client.send({"type": "http.response.body", "body": last})
 
     # Keepalives
 

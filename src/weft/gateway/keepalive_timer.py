@@ -9,10 +9,15 @@ from weft.relay.direct_line import DirectLine
 class KeepaliveTimer:
     """Calls back after each `seconds` without a reset; never if that is 0."""
 
-    def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        callback: Callable[[], None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self._seconds = seconds
         self._callback = callback
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.last_activity = self._loop.time()
         """When something was sent last, by the clock of the loop."""

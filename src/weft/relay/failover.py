@@ -10,7 +10,6 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -125,9 +124,14 @@ async def _send_once(
     without_reasoning: bool,
 ) -> OpenStream:
     """Sends the request once, and reads until there is content."""
-    work = partial(translate, state.incoming, restored, target, without_reasoning=without_reasoning)
-    sent = await for_body(state.incoming.body.raw, work)
-    trace = state.incoming.trace
+    incoming = state.incoming
+    sent = await for_body(
+        incoming.body.raw,
+        translate,
+        *(incoming, restored, target),
+        without_reasoning=without_reasoning,
+    )
+    trace = incoming.trace
     if trace is not None:
         sent = replace(sent, trace=trace.child(len(state.record.attempts)))
     attempt.started = time.time()

@@ -69,6 +69,7 @@ class RequestBody:
 
     def __init__(self, dialect: str, raw: bytes) -> None:
         self.dialect = dialect
+        self.row = DIALECTS[dialect]
         self.raw = raw
         self._parsed: Parsed | None = None
         self.checked_for: RequestLimits | None = None
@@ -137,7 +138,7 @@ class IncomingRequest(msgspec.Struct, frozen=True):
 
     @property
     def dialect(self) -> Dialect:
-        return DIALECTS[self.body.dialect]
+        return self.body.row
 
     @property
     def is_stateful(self) -> bool:
@@ -198,8 +199,11 @@ def _check_limits(request: Request, limits: RequestLimits) -> None:
     # One stream of parts is one response; several would need an index in every part.
     if request.choices > 1:
         raise Refused("n", f"{request.choices} choices are not supported; expected 1")
-    schemas = [*[tool.parameters for tool in request.tools], request.output.schema]
-    largest = max([len(one) if isinstance(one, Raw) else 0 for one in schemas])
+    schema = request.output.schema
+    largest = len(schema) if isinstance(schema, Raw) else 0
+    for tool in request.tools:
+        if isinstance(tool.parameters, Raw):
+            largest = max(largest, len(tool.parameters))
     for path, count, most in (
         ("messages", len(request.messages), limits.messages),
         ("tools", len(request.tools), limits.tools),

@@ -79,7 +79,7 @@ async def for_items(count: int, work: Callable[P, T], *args: P.args, **kwargs: P
 
 async def for_body(body: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Runs work that grows with a JSON body: on the event loop if the body is small."""
-    if is_small(body):
+    if len(body) <= SMALL and body.count(b"{") <= FEW:  # is_small
         return work(*args, **kwargs)
     thread = _huge if len(body) > HUGE else _large
     return await _done(thread.submit(work, *args, **kwargs))

@@ -30,10 +30,8 @@ class Target(msgspec.Struct, frozen=True):
     upstream: Upstream
     model: str
     breaker: RequestBreaker
-
-    @property
-    def name(self) -> str:
-        return f"{self.upstream.config.name}/{self.model}"
+    name: str
+    """`<upstream>/<model>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +85,13 @@ class Routing:
         self._aliases = dict(aliases)
         self._policies = dict(policies)
         # Anew, since the names have changed. Bounded, since clients can invent names.
-        self._resolve = lru_cache(maxsize=1_000)(self._look_up)
+        self._resolve = lru_cache(maxsize=1_000)(self._resolved)
         return [one for one in before.values() if one not in self._upstreams.values()]
 
     def targets(self, model: str, load: Load | None = None) -> tuple[Target, ...]:
         """Returns the targets to try, in order; raises UnknownModel."""
-        alias, names = self._resolve(model)
-        policy = self._policies.get(alias, _DEFAULT)
-        targets = [self._target(name.replace("*", model)) for name in names]
+        policy, names = self._resolve(model)
+        targets = [self._target(name) for name in names]
         if policy.balance == "weighted":
             return tuple(_shuffled(targets, policy.weights))
         if policy.balance == "least-busy" and load is not None:
@@ -104,7 +101,13 @@ class Routing:
 
     def policy(self, model: str) -> AliasPolicy:
         """Returns how requests for a model are treated; raises UnknownModel."""
-        return self._policies.get(self._resolve(model)[0], _DEFAULT)
+        return self._resolve(model)[0]
+
+    def _resolved(self, model: str) -> tuple[AliasPolicy, list[str]]:
+        """Returns how requests for a model are treated, and the names of its targets."""
+        alias, names = self._look_up(model)
+        policy = self._policies.get(alias, _DEFAULT)
+        return policy, [name.replace("*", model) for name in names]
 
     def _look_up(self, model: str) -> tuple[str, tuple[str, ...]]:
         """Returns the alias that the name stands for, or the name itself, and its targets."""
@@ -120,12 +123,12 @@ class Routing:
         raise UnknownModel(f"no model {model[:200]!r}; expected one of: {known}")
 
     def _target(self, name: str) -> Target:
-        upstream = self._upstream_of(name)
+        # Names of models have slashes themselves (`meta-llama/Llama-3`): only the first one counts.
+        place, _, model = name.partition("/")
+        upstream = self._upstreams.get(place) if model else None
         if upstream is None:
             raise UnknownModel(f"no upstream for {name[:200]!r}")
-        # Names of models have slashes themselves (`meta-llama/Llama-3`): only the first one counts.
-        own = name.partition("/")[2]
-        return Target(upstream, own, self._breakers[upstream.config.name].request(own))
+        return Target(upstream, model, self._breakers[place].request(model), name)
 
     def _upstream_of(self, model: str) -> Upstream | None:
         name, slash, rest = model.partition("/")

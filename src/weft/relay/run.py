@@ -66,7 +66,7 @@ class Run:
         """Further headers for the client."""
         # Clients of a dialect that returns reasoning own it: what they leave out is left out on
         # purpose.
-        self._reasoning = None if incoming.dialect.returns_reasoning else reasoning
+        self._reasoning = None if incoming.body.row.returns_reasoning else reasoning
         self._targets = targets
         self._observers = observers
         interrupt = Interrupt()
@@ -135,8 +135,8 @@ class Run:
     @property
     def warnings(self) -> list[str]:
         """The fields of the request that could not be carried in full."""
-        stream = self._stream
-        return [] if stream is None else [loss.path for loss in stream.sent.warnings]
+        losses = self.record.losses
+        return [loss.path for loss in losses if loss.outcome == "warned"] if losses else []
 
     @property
     def findings(self) -> list[Finding]:

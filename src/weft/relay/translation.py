@@ -47,6 +47,10 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
 
     incoming: IncomingRequest
     target: Target
+    config: UpstreamConfig
+    dialect: Dialect
+    """The upstream's."""
+
     request: Request
     """The request as the response repeats it."""
 
@@ -65,26 +69,13 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     """The span of this attempt, if the request is traced."""
 
     @property
-    def config(self) -> UpstreamConfig:
-        return self.target.upstream.config
-
-    @property
-    def dialect(self) -> Dialect:
-        """The upstream's."""
-        return DIALECTS[self.config.dialect]
-
-    @property
-    def warnings(self) -> list[Loss]:
-        return [loss for loss in self.translated.losses if loss.outcome == "warned"]
-
-    @property
     def passes(self) -> bool:
         """Whether the response of the upstream may be passed through."""
         rendered = self.translated.rendered
         # What was changed in the request has to be changed back in the response: names of tools,
         # tools that became functions, stop sequences that are cut here.
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
-        return self.dialect is self.incoming.dialect and not changed
+        return self.dialect is self.incoming.body.row and not changed
 
     def of_run(self, run: str) -> "UpstreamRequest":
         """The request to an agent that was answered by this run: the response names it."""
@@ -108,7 +99,7 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
             incoming.caller,
             key,
             incoming.idempotency_key,
-            client=incoming.dialect.name,
+            client=incoming.body.row.name,
         )
 
 
@@ -162,10 +153,12 @@ def translate(
     quirks = ResponsesQuirks(tool_session=True) if has_session else None
     # An announced response has shown its creation time already.
     created = incoming.created if incoming.response_id is not None else None
-    response_id = incoming.response_id or incoming.dialect.new_id(ids)
+    response_id = incoming.response_id or incoming.body.row.new_id(ids)
     return UpstreamRequest(
         incoming,
         target,
+        config,
+        DIALECTS[config.dialect],
         repeated,
         Translated(repeated, rendered, tuple(found)),
         # Two contexts: the quirks are the upstream's and belong to the decoder, the id is the

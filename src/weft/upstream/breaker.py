@@ -123,43 +123,39 @@ class Breaker:
     number that `admit` returned.
     """
 
-    __slots__ = ("_due", "_failures", "_last", "_name", "_policy", "_round", "_state", "_what")
+    __slots__ = ("_due", "_failures", "_last", "_name", "_policy", "_what", "round", "state")
 
     def __init__(self, name: str, what: str, policy: BreakerPolicy) -> None:
         """`name` says whose breaker it is, and `what` what it counts."""
         self._name = name
         self._what = what
         self._policy = policy
-        self._state = CLOSED
+        self.state = CLOSED
         self._failures = 0
         self._last = ""
         self._due = 0.0
-        self._round = 0
+        self.round = 0
         """How often the state has changed."""
-
-    @property
-    def state(self) -> BreakerState:
-        return self._state
 
     @property
     def is_new(self) -> bool:
         """Whether it has no failures and never had another state."""
-        return self._round == 0 and self._failures == 0
+        return self.round == 0 and self._failures == 0
 
     def admits(self, now: float) -> bool:
         """Whether a request would be admitted now."""
-        return self._state is CLOSED or (self._state is OPEN and now >= self._due)
+        return self.state is CLOSED or (self.state is OPEN and now >= self._due)
 
     def admit(self) -> int:
         """Admits a request; returns the number of its round."""
-        if self._state is OPEN:
+        if self.state is OPEN:
             self._step(PROBE)
             log.info("%s: trial request", self._name, extra=log_event("breaker-probe"))
-        return self._round
+        return self.round
 
     def refusal(self, now: float) -> ErrorPart:
         """Returns the error for a request that is not admitted."""
-        if self._state is HALF_OPEN:
+        if self.state is HALF_OPEN:
             return new_error(
                 "overloaded", self._message("a trial request is under way"), retry_after=1
             )
@@ -171,11 +167,11 @@ class Breaker:
         of an earlier round changes nothing.
         """
         # Rule 4.
-        if number != self._round:
+        if number != self.round:
             return
         if event is SUCCESS:
             self._failures = 0
-            if self._state is CLOSED:  # nearly every request
+            if self.state is CLOSED:  # nearly every request
                 return
         elif event is FAILURE and error is not None:
             self._failures += 1
@@ -183,9 +179,9 @@ class Breaker:
             if 0 < self._policy.failures <= self._failures:
                 event = LAST_FAILURE
         self._step(event)
-        if self._round == number:
+        if self.round == number:
             return
-        if self._state is CLOSED:
+        if self.state is CLOSED:
             log.info("%s: no longer paused", self._name, extra=log_event("breaker-closed"))
         elif event is not ABANDONED:
             # An abandoned probe says nothing: the old due time stays, which is over, so the next
@@ -199,9 +195,9 @@ class Breaker:
         return f"{self._name}: {state} after {failures} (last: {self._last})"
 
     def _step(self, event: BreakerEvent) -> None:
-        after = TRANSITIONS[self._state][event]
-        self._round += after is not self._state
-        self._state = after
+        after = TRANSITIONS[self.state][event]
+        self.round += after is not self.state
+        self.state = after
 
 
 class UpstreamBreakers:
@@ -210,43 +206,40 @@ class UpstreamBreakers:
     def __init__(self, name: str, policy: BreakerPolicy) -> None:
         self._name = f'upstream "{name}"'
         self._policy = policy
-        self._models: dict[str, Breaker] = {}
+        self.models: dict[str, Breaker] = {}
+        """Those that have failed."""
         self.connections = Breaker(self._name, "failed connections", policy)
 
     def __len__(self) -> int:
-        return len(self._models)
+        return len(self.models)
 
     @property
     def states(self) -> list[tuple[str, BreakerState]]:
         """The states of the breakers that have counted a failure, by model; "" is that of the
         connections."""
-        known = {"": self.connections, **self._models}
+        known = {"": self.connections, **self.models}
         return [(model, one.state) for model, one in known.items() if not one.is_new]
 
     def request(self, model: str) -> "RequestBreaker":
         """Returns the breakers of one request for a model."""
         return RequestBreaker(self, model[:MODEL_NAME])
 
-    def known(self, model: str) -> Breaker | None:
-        """Returns the breaker of a model that has failed."""
-        return self._models.get(model)
-
     def of(self, model: str) -> Breaker:
         """Returns the breaker of a model; a new one if none is stored."""
         # Not stored yet: a model that never failed costs no memory.
-        found = self._models.get(model)
+        found = self.models.get(model)
         return found or Breaker(f'{self._name}, model "{model}"', "failures", self._policy)
 
     def store(self, model: str, breaker: Breaker) -> None:
         """Stores a breaker, unless it is like a new one."""
         if breaker.is_new:
-            self._models.pop(model, None)
+            self.models.pop(model, None)
             return
-        if model not in self._models and len(self._models) >= MODELS:
+        if model not in self.models and len(self.models) >= MODELS:
             # A pause is worth more than a count: those that are open go last.
-            closed = (name for name, one in self._models.items() if one.state is CLOSED)
-            del self._models[next(closed, next(iter(self._models)))]
-        self._models[model] = breaker
+            closed = (name for name, one in self.models.items() if one.state is CLOSED)
+            del self.models[next(closed, next(iter(self.models)))]
+        self.models[model] = breaker
 
 
 class RequestBreaker:
@@ -265,11 +258,14 @@ class RequestBreaker:
         """Returns why the request may not be sent. None admits it, perhaps as the probe: then no
         other request is admitted until it has ended.
         """
-        upstream, model = self._breakers.connections, self._breakers.known(self._model)
+        upstream, model = self._breakers.connections, self._breakers.models.get(self._model)
         if model is None:  # it has never failed
+            if upstream.state is CLOSED:  # nearly always
+                self._connection_round = upstream.round
+                return None
             if not upstream.admits(now):
                 return upstream.refusal(now)
-            self._connection_round, self._model_round = upstream.admit(), 0
+            self._connection_round = upstream.admit()
             return None
         # Both are checked before either changes: if one admitted the request as its probe and the
         # other refused it, that probe would never end.
@@ -299,7 +295,7 @@ class RequestBreaker:
         now: float,
     ) -> None:
         # A new breaker that counts no failure stays a new one.
-        if for_model is FAILURE or self._breakers.known(self._model) is not None:
+        if for_model is FAILURE or self._model in self._breakers.models:
             model = self._breakers.of(self._model)
             model.ended(self._model_round, for_model, error, now)
             self._breakers.store(self._model, model)

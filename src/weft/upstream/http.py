@@ -15,6 +15,7 @@ import os
 import re
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -136,6 +137,41 @@ class HttpResponse:
         self._upstream.release(self, connection)
 
 
+class Slots:
+    """A limit of concurrent requests; those that wait are served in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        """More than 0 only while nobody waits: a slot is passed on to the next."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Takes a slot, if one is free."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Waits for a slot, after `take` returned False."""
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if not mine.cancelled():  # it was passed on just before
+                self.release()
+            raise
+
+    def release(self) -> None:
+        while self._waiting:
+            following = self._waiting.popleft()
+            if not following.done():  # not cancelled
+                following.set_result(None)
+                return
+        self._free += 1
+
+
 class HttpUpstream:
     """An upstream that is reached over HTTP. `close` aborts what is in progress."""
 
@@ -161,7 +197,7 @@ class HttpUpstream:
         own = {name.lower(): value for name, value in config.headers.items()}
         self._own_headers = _checked({**own, **credentials(config.dialect, config.key)})
         self._default_headers = {**_DEFAULTS, **default_headers(config.dialect)}
-        self._slots = asyncio.Semaphore(config.concurrency) if config.concurrency else None
+        self._slots = Slots(config.concurrency) if config.concurrency else None
         # Nearly all are the same few; but each traced request has one of its own.
         self._head = lru_cache(maxsize=256)(self._render_head)
         self._idle: dict[HttpConnection, asyncio.TimerHandle] = {}
@@ -176,12 +212,28 @@ class HttpUpstream:
             raise Unreachable(self.message("closed"))
         # A slot is held until the response was read, not until its head came: a stream is what an
         # upstream counts as concurrent.
-        await self._acquire_slot()
+        if self._slots is not None and not self._slots.take():
+            await self._wait_for_slot(self._slots)
         try:
-            connection = await self._exchange(request)
+            connection = self._reused()
+            if connection is not None:
+                sent = connection.loop.time()
+                await self._send_on(connection, request)
+                # The server's FIN may be under way while we write. RFC 9110 (9.2.2) leaves a retry
+                # of a POST to clients that know that it was not processed: no byte came, and it
+                # failed within a round trip.
+                taken = connection.loop.time() - sent
+                if not connection.status and was_closed_while_idle(connection, taken):
+                    connection = None
+            if connection is None:
+                connection = await self._connect()
+                await self._send_on(connection, request)
+            if not connection.status:
+                raise self._unreachable(connection.failure)
         except BaseException:
             # Cancelled, too: a slot that is not given back is lost for ever.
-            self._release_slot()
+            if self._slots is not None:
+                self._slots.release()
             raise
         response = HttpResponse(self, connection)
         self._open.add(response)
@@ -210,12 +262,13 @@ class HttpUpstream:
     def release(self, response: HttpResponse, connection: HttpConnection) -> None:
         """Returns the connection of a response that was read to its end, or given up."""
         self._open.discard(response)
-        self._release_slot()
-        is_kept = not (self._closed or self._retired) and self.config.pool.idle > 0
-        if connection.reusable and is_kept and connection.age < self.config.pool.age:
+        if self._slots is not None:
+            self._slots.release()
+        pool = self.config.pool
+        is_kept = not (self._closed or self._retired) and pool.idle > 0
+        if is_kept and connection.reusable and connection.age < pool.age:
             connection.release()
-            pool = self.config.pool
-            if len(self._idle) >= pool.idle > 0:
+            if len(self._idle) >= pool.idle:
                 oldest = next(iter(self._idle))
                 self._forget(oldest)
                 oldest.close(ConnectionFailure("too many idle connections"))
@@ -230,45 +283,15 @@ class HttpUpstream:
         """Returns the message of a problem with this upstream."""
         return f'upstream "{self.config.name}": {problem}'
 
-    # Limit of concurrent requests; waiting requests are served in order
-
-    async def _acquire_slot(self) -> None:
-        if self._slots is None:
-            return
-        if not self._slots.locked():
-            await self._slots.acquire()  # at once
-            return
+    async def _wait_for_slot(self, slots: "Slots") -> None:
         try:
             async with asyncio.timeout(self.config.timeouts.connect):
-                await self._slots.acquire()
+                await slots.wait()
         except TimeoutError:
             full = f"all {self.config.concurrency} requests allowed at a time are under way"
             raise Busy(self.message(full), "timeout") from None
 
-    def _release_slot(self) -> None:
-        if self._slots is not None:
-            self._slots.release()
-
     # Connections
-
-    async def _exchange(self, request: bytes) -> HttpConnection:
-        """Returns a connection on which the request was sent and the head of the response came."""
-        connection = self._reused()
-        if connection is not None:
-            sent = connection.loop.time()
-            await self._send_on(connection, request)
-            if connection.status:
-                return connection
-            # The server's FIN may be under way while we write. RFC 9110 (9.2.2) leaves a retry of a
-            # POST to clients that know that it was not processed: no byte came, and it failed
-            # within a round trip.
-            if not was_closed_while_idle(connection, connection.loop.time() - sent):
-                raise self._unreachable(connection.failure)
-        connection = await self._connect()
-        await self._send_on(connection, request)
-        if not connection.status:
-            raise self._unreachable(connection.failure)
-        return connection
 
     def _reused(self) -> HttpConnection | None:
         """Returns the connection that was idle for the shortest time; closes those that are too
