@@ -418,7 +418,7 @@ class Gateway:
             return False
         scope[BODY] = body
         if len(body) <= self.max_body:  # a larger one is refused
-            self._bodies[scope["weft.id"]] = reserved = exchange.memory.reservation()
+            self._bodies[scope["weft.id"]] = reserved = MemoryReservation(exchange.memory)
             reserved.reserve(len(body) * (ASCII_FACTOR if is_ascii_json(body) else UNICODE_FACTOR))
         return True
 

@@ -82,8 +82,14 @@ def check(body: bytes, shape: JsonLimits) -> None:
     """
     if not body or body.isspace():
         raise BadRequest("", "the body is empty; expected a JSON object")
-    if len(body) <= SLICE and _is_plain(body, shape):
-        return
+    # So it is with most bodies: too few brackets and commas to exceed a limit, even if none of them
+    # were inside strings, and no large number.
+    if len(body) <= SLICE:
+        opened = body.count(b"[") + body.count(b"{")
+        fewest = min(shape.object_keys, shape.array_items, shape.values)
+        is_small = opened <= shape.depth and opened + body.count(b",") < fewest
+        if is_small and _LARGE_NUMBER.search(body) is None:
+            return
     level = values = 0
     has_large_number = False
     structure: list[bytes] = []
@@ -104,15 +110,6 @@ def check(body: bytes, shape: JsonLimits) -> None:
     may_be_wide = values >= min(shape.object_keys, shape.array_items)
     if has_large_number or (may_be_wide and _is_wide(structure, shape)):
         _JsonScanner(body, shape).run()
-
-
-def _is_plain(body: bytes, shape: JsonLimits) -> bool:
-    """Whether there are too few brackets and commas to exceed a limit, even if none of them were
-    inside strings, and no large number: so it is with most bodies."""
-    opened = body.count(b"[") + body.count(b"{")
-    fewest = min(shape.object_keys, shape.array_items, shape.values)
-    is_small = opened <= shape.depth and opened + body.count(b",") < fewest
-    return is_small and _LARGE_NUMBER.search(body) is None
 
 
 def _is_wide(structure: Iterable[bytes], shape: JsonLimits) -> bool:

@@ -148,11 +148,11 @@ def idempotency_key(scope: Scope) -> str | None:
 async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:
     """Reads a body and checks its limits. Raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
-    coding = headers.get(b"content-encoding", b"identity").lower()
+    coding = headers.get(b"content-encoding")
     # A small compressed body may be a huge one, and the limits of connection and memory count bytes
     # as they arrive.
-    if coding != b"identity":
-        message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
+    if coding is not None and coding.lower() != b"identity":
+        message = f"Content-Encoding {coding.lower().decode('latin-1')[:50]!r} is not supported"
         raise HttpRejection(415, new_error("bad-request", message))
     body: bytes | None = scope.get(BODY)
     if body is None:
@@ -208,7 +208,7 @@ class Endpoint:
 
     async def validate(self, incoming: IncomingRequest) -> None:
         """Raises RequestFailed for an invalid request."""
-        await parse_request(incoming, self._gateway.limits)
+        await for_body(incoming.body.raw, incoming.checked, self._gateway.limits)
 
     async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         """Builds the request for the relay from a body. Raises BadRequest, RequestFailed."""
@@ -223,7 +223,7 @@ class Endpoint:
     def _build_request(
         self, scope: Scope, body: bytes, model: str, stream: bool
     ) -> IncomingRequest:
-        headers = headers_of(scope)
+        headers: dict[bytes, bytes] = scope[HEADERS]  # read_body has asked for them
         # The beta flags of any dialect, since a client may enable a feature of an upstream that
         # has another one; the version only of its own.
         betas: tuple[str, ...] = ()
@@ -305,11 +305,11 @@ class Endpoint:
 
 
 class DisconnectWatcher:
-    """Cancels the task that created it when the client disconnects."""
+    """Cancels the task of the app when the client disconnects."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.disconnected = False
-        self._task = asyncio.current_task()
+        self._task = exchange.task
         self._exchange = exchange
         exchange.on_disconnect(self._on_disconnect)
 

@@ -48,6 +48,7 @@ from weft.gateway.error_responses import (
 from weft.gateway.request_head import has_body, head_error, longest_line, without_upgrade
 from weft.gateway.uvicorn_internals import (
     HIGH_WATER_LIMIT,
+    ASGIReceiveEvent,
     Config,
     FlowControl,
     HTTPScope,
@@ -78,6 +79,9 @@ EXCHANGE = "weft.exchange"
 
 MIN_CHECK_INTERVAL = 0.01
 """The shortest time between two checks of one connection, in seconds."""
+
+_UNUSED_EVENT = asyncio.Event()
+"""uvicorn sets it for each message of a request; nobody awaits it."""
 
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """What the value of a header cannot hold (RFC 9110, 5.5)."""
@@ -162,15 +166,53 @@ class BodyRateLimit:
         return self.left
 
 
+class Cycle(RequestResponseCycle):
+    """One request and its response, as ASGI has it. A body that came with its head is not awaited,
+    so there is no event for it before somebody waits."""
+
+    exchange: "Exchange"
+    has_news = False
+    """Whether bytes of the body, or its end, have arrived since the last message."""
+    arrival: asyncio.Event | None = None
+
+    def note_arrival(self) -> None:
+        self.has_news = True
+        if self.arrival is not None:
+            self.arrival.set()
+
+    def disconnect(self) -> None:
+        """Tells the app that its client disconnected."""
+        if not self.response_complete:
+            self.disconnected = True
+        if self.arrival is not None:
+            self.arrival.set()
+        self.exchange.notify_disconnect()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            if not self.has_news:
+                self.arrival = self.arrival or asyncio.Event()
+                self.arrival.clear()
+                await self.arrival.wait()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body, self.has_news = bytes(self.body), bytearray(), False
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+
 class Exchange:
     """One request and its response, beyond ASGI: an app can write without waiting for a turn of
     the loop, and learns of a disconnect without a task that waits for it.
     """
 
-    __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "memory")
+    __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "memory", "task")
 
     def __init__(
-        self, protocol: "HttpProtocol", cycle: RequestResponseCycle, transport: BufferedTransport
+        self, protocol: "HttpProtocol", cycle: Cycle, transport: BufferedTransport
     ) -> None:
         # Strong references would be a cycle (protocol, cycle, scope, this), and a closed connection
         # with its buffers would stay until the garbage collector runs.
@@ -180,6 +222,8 @@ class Exchange:
         self._callback: Callable[[], None] | None = None
         self.memory = protocol.registry.memory
         """Where the app reserves memory for the body."""
+        self.task: asyncio.Task[None] | None = None
+        """That of the app, once it runs."""
 
     def mark_authenticated(self) -> None:
         """The request is authorized: its connection counts as one with a key from now on."""
@@ -202,8 +246,9 @@ class Exchange:
         if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete:
             return None
         body, cycle.body = bytes(cycle.body), bytearray()
-        cycle.message_event.clear()
-        cycle.flow.resume_reading()
+        cycle.has_news = False
+        if cycle.flow.read_paused:
+            cycle.flow.resume_reading()
         return body
 
     def try_write(self, data: bytes) -> bool:
@@ -273,7 +318,7 @@ class Exchange:
 
     def _head(
         self,
-        cycle: RequestResponseCycle | None,
+        cycle: Cycle | None,
         headers: list[tuple[bytes, bytes]],
         framing: tuple[bytes, bytes],
     ) -> bytes | None:
@@ -294,10 +339,9 @@ class Exchange:
         cycle.waiting_for_100_continue = False
         return head + b"\r\n"
 
-    def _complete(self, cycle: RequestResponseCycle) -> None:
+    def _complete(self, cycle: Cycle) -> None:
         """Does what uvicorn does after the last byte."""
         cycle.response_complete = True
-        cycle.message_event.set()
         cycle.on_response()
 
     def on_disconnect(self, callback: Callable[[], None] | None) -> None:
@@ -349,6 +393,7 @@ class HttpProtocol(HttpToolsProtocol):
     """The longest time between two checks of one connection, in seconds."""
 
     transport: BufferedTransport
+    cycle: Cycle
 
     def __init__(
         self,
@@ -369,7 +414,6 @@ class HttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = config.timeout_keep_alive
         self.server_state = server_state
         self.connections, self.tasks = server_state.connections, server_state.tasks
-        self.pipeline = deque()
         self.url = b""
         self._phase = IDLE
         self._deadline = math.inf  # for the head, or for the end of lingering
@@ -377,7 +421,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._fields = 0
         self._unread_allowance = 0
         self._body_rate = BodyRateLimit(self.limits)
-        self._responses: deque[RequestResponseCycle] = deque()  # incomplete, in order
+        self._responses: deque[Cycle] = (
+            deque()
+        )  # incomplete, in order: only the first one's app runs
         self._written_at_upgrade = 0
         self._pipelined = bytearray()
         self._rejection: ErrorResponse | None = None
@@ -441,7 +487,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.flow.write_paused:
             self.flow.resume_writing()  # who waits for room learns that there is no client
         for cycle in self._responses:
-            _disconnect(cycle)
+            cycle.disconnect()
         del self.parser  # which holds this
         self.transport.detach()
 
@@ -464,11 +510,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()
         # uvicorn would parse everything at once, and queue a cycle for each pipelined request: a
         # packet of 64 KiB holds over a thousand of them. Here one is answered, one is parsed and
-        # waits in `pipeline`, and the rest stays bytes. A view, since a piece may be cut off in
+        # waits, and the rest stays bytes. A view, since a piece may be cut off in
         # front many times.
         rest = memoryview(data)
         while rest and self._phase not in _NOT_PARSING:
-            if self.pipeline or self._pipelined:
+            if self._pipelined or len(self._responses) > 1:
                 self._pipelined += rest
                 # Reading goes on for a while: a disconnect is noticed only while reading.
                 if len(self._pipelined) > MAX_PIPELINED:
@@ -560,7 +606,7 @@ class HttpProtocol(HttpToolsProtocol):
             # RFC 9110 (10.1.1): the expectation must be ignored in HTTP/1.0.
             self.expect_100_continue = False  # the client would take it for the response
         self.scope = self._new_scope(version, method)
-        self.cycle = RequestResponseCycle(
+        self.cycle = Cycle(
             self.scope,
             self.transport,
             self.flow,
@@ -568,18 +614,16 @@ class HttpProtocol(HttpToolsProtocol):
             _uvicorn_log,
             access_log=False,
             default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
+            message_event=_UNUSED_EVENT,
             expect_100_continue=self.expect_100_continue,
             keep_alive=version != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        exchange = Exchange(self, self.cycle, self.transport)
+        exchange = self.cycle.exchange = Exchange(self, self.cycle, self.transport)
         self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
-        if self._responses:
-            # uvicorn pauses reading, but then nobody would notice that the client left: see
-            # data_received.
-            self.pipeline.appendleft((self.cycle, self.app))
-        else:
+        # Otherwise it waits. uvicorn would pause reading, but then nobody would notice that the
+        # client left: see data_received.
+        if not self._responses:
             self._start_app(self.cycle)
         self._responses.append(self.cycle)
 
@@ -607,7 +651,7 @@ class HttpProtocol(HttpToolsProtocol):
             cycle.body += body
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-            cycle.message_event.set()
+            cycle.note_arrival()
             return
         # The app answered without reading it all. A body that is nearly over is cheaper to read
         # than a new connection; a long one is not.
@@ -626,7 +670,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._pending = 0
         if not self.cycle.response_complete:
             self.cycle.more_body = False
-            self.cycle.message_event.set()
+            self.cycle.note_arrival()
         if not self._responses and not self.transport.is_closing():
             # the response was complete before the body, and the body stopped uvicorn's own timer
             self._unset_keepalive_if_required()
@@ -669,14 +713,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     # Responses
 
-    def _start_app(self, cycle: RequestResponseCycle) -> None:
+    def _start_app(self, cycle: Cycle) -> None:
         """Runs the app for a request. Its task has no frame of uvicorn's: each time that it goes
         on, all its frames do."""
-        task = self.loop.create_task(self.app(cycle.scope, cycle.receive, cycle.send))
+        app = self.app(cycle.scope, cycle.receive, cycle.send)
+        task = cycle.exchange.task = self.loop.create_task(app)
         task.add_done_callback(partial(self._on_app_ended, cycle))
         self.tasks.add(task)
 
-    def _on_app_ended(self, cycle: RequestResponseCycle, task: asyncio.Task[None]) -> None:
+    def _on_app_ended(self, cycle: Cycle, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         ended = cycle.response_complete or cycle.disconnected
         if ended and not task.cancelled() and task.exception() is None:
@@ -688,20 +733,22 @@ class HttpProtocol(HttpToolsProtocol):
         self.tasks.add(rest)
 
     def on_response_complete(self) -> None:
-        self._responses.popleft()
+        ended = self._responses.popleft()
+        if ended.arrival is not None:
+            ended.arrival.set()
         if self.transport.is_closing():
             return
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         if self.flow.read_paused:
             self.flow.resume_reading()
-        if self.pipeline:
-            self._start_app(self.pipeline.pop()[0])
+        if self._responses:
+            self._start_app(self._responses[0])
         else:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
-        if self._pipelined and not self.pipeline:
+        if self._pipelined and len(self._responses) < 2:
             # Not at once: this runs inside the app's last `send`, and parsing may start another
             # app.
             self.loop.call_soon(self._parse_pipelined)
@@ -732,11 +779,9 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._responses or self._responses[-1] is not self.cycle:
             return True  # all of it
         self._responses.pop()
-        # Its app was not even started. (uvicorn's queue has the newest request on its left.)
-        if self.pipeline and self.pipeline[0][0] is self.cycle:
-            self.pipeline.popleft()
+        if self._responses:  # its app was not even started
             return False
-        _disconnect(self.cycle)
+        self.cycle.disconnect()
         return self.cycle.response_started
 
     def _send_final_response(self, response: bytes) -> None:
@@ -803,7 +848,7 @@ class HttpProtocol(HttpToolsProtocol):
         return now >= self._deadline
 
     def _is_paused(self) -> bool:
-        return self.flow.read_paused or bool(self.pipeline)
+        return self.flow.read_paused or len(self._responses) > 1
 
     def _on_timeout(self) -> None:
         if self._phase is WEBSOCKET:
@@ -846,16 +891,6 @@ def _new_parser(connection: HttpProtocol) -> httptools.HttpRequestParser:
 
 def _nothing() -> None:
     pass
-
-
-def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Tells the app that its client disconnected."""
-    # The same that uvicorn does in connection_lost, for one cycle, and then our own callback.
-    if not cycle.response_complete:
-        cycle.disconnected = True
-    cycle.message_event.set()
-    exchange: Exchange = cycle.scope[EXCHANGE]  # type: ignore[literal-required]
-    exchange.notify_disconnect()
 
 
 def _error_response(error: httptools.HttpParserError) -> ErrorResponse:

@@ -59,7 +59,7 @@ def weft_headers(id: str, run: Run | None = None) -> Headers:
         found += (upstream, (b"weft-attempts", b"%d" % len(attempts)))
     if run.record.agent_run is not None:
         found.append((RUN_HEADER.encode(), run.record.agent_run.encode()))
-    warnings, findings = run.warnings, run.findings
+    warnings, findings = run.record.losses and run.warnings, run.findings
     if warnings or findings:
         codes = dict.fromkeys(one.code for one in findings)
         words = [*(f"warned:{path}" for path in warnings), *(f"found:{code}" for code in codes)]

@@ -10,7 +10,7 @@ gone from a new version, if the code uses one that is not listed, and if one is 
 from collections.abc import Mapping
 
 import uvicorn
-from uvicorn._types import ASGI3Application, HTTPScope
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -24,6 +24,7 @@ __all__ = [
     "HIGH_WATER_LIMIT",
     "INTERNALS",
     "ASGI3Application",
+    "ASGIReceiveEvent",
     "ClientDisconnected",
     "Config",
     "FlowControl",
@@ -45,7 +46,7 @@ INTERNALS: Mapping[type, frozenset[str]] = {
             # state of the server, the connection, and its current request
             *("config", "app", "app_state", "server_state", "connections", "tasks", "logger"),
             *("transport", "loop", "parser", "flow", "client", "ws_protocol_class"),
-            *("scope", "url", "headers", "expect_100_continue", "cycle", "pipeline"),
+            *("scope", "url", "headers", "expect_100_continue", "cycle"),
             # upgrades, and the timer of an idle connection
             *("_should_upgrade", "handle_websocket_upgrade"),
             *("timeout_keep_alive", "timeout_keep_alive_task", "timeout_keep_alive_handler"),
@@ -54,7 +55,7 @@ INTERNALS: Mapping[type, frozenset[str]] = {
     ),
     RequestResponseCycle: frozenset(
         (
-            *("scope", "flow", "message_event", "waiting_for_100_continue"),
+            *("scope", "flow", "transport", "waiting_for_100_continue"),
             *("disconnected", "response_started", "response_complete", "on_response"),
             *("keep_alive", "body", "more_body", "default_headers", "chunked_encoding"),
             *("run_asgi", "receive", "send"),

@@ -48,6 +48,9 @@ class AliasPolicy:
 
 _DEFAULT = AliasPolicy()
 
+_Place = tuple[Upstream, str, UpstreamBreakers, str]
+"""An upstream, one of its models, their breakers, and the name of both."""
+
 Load = Callable[[str], int]
 """Returns the number of requests in progress at a target, by its name."""
 
@@ -90,8 +93,11 @@ class Routing:
 
     def targets(self, model: str, load: Load | None = None) -> tuple[Target, ...]:
         """Returns the targets to try, in order; raises UnknownModel."""
-        policy, names = self._resolve(model)
-        targets = [self._target(name) for name in names]
+        policy, places = self._resolve(model)
+        targets = [
+            Target(upstream, own, RequestBreaker(breakers, own), name)
+            for upstream, own, breakers, name in places
+        ]
         if policy.balance == "weighted":
             return tuple(_shuffled(targets, policy.weights))
         if policy.balance == "least-busy" and load is not None:
@@ -103,11 +109,11 @@ class Routing:
         """Returns how requests for a model are treated; raises UnknownModel."""
         return self._resolve(model)[0]
 
-    def _resolved(self, model: str) -> tuple[AliasPolicy, list[str]]:
-        """Returns how requests for a model are treated, and the names of its targets."""
+    def _resolved(self, model: str) -> tuple[AliasPolicy, list[_Place]]:
+        """Returns how requests for a model are treated, and where they go."""
         alias, names = self._look_up(model)
-        policy = self._policies.get(alias, _DEFAULT)
-        return policy, [name.replace("*", model) for name in names]
+        places = [self._place(name.replace("*", model)) for name in names]
+        return self._policies.get(alias, _DEFAULT), places
 
     def _look_up(self, model: str) -> tuple[str, tuple[str, ...]]:
         """Returns the alias that the name stands for, or the name itself, and its targets."""
@@ -122,13 +128,13 @@ class Routing:
         known = ", ".join([*(f"{name}/…" for name in self._upstreams), *self._aliases])
         raise UnknownModel(f"no model {model[:200]!r}; expected one of: {known}")
 
-    def _target(self, name: str) -> Target:
+    def _place(self, name: str) -> _Place:
         # Names of models have slashes themselves (`meta-llama/Llama-3`): only the first one counts.
         place, _, model = name.partition("/")
         upstream = self._upstreams.get(place) if model else None
         if upstream is None:
             raise UnknownModel(f"no upstream for {name[:200]!r}")
-        return Target(upstream, model, self._breakers[place].request(model), name)
+        return upstream, model, self._breakers[place], name
 
     def _upstream_of(self, model: str) -> Upstream | None:
         name, slash, rest = model.partition("/")

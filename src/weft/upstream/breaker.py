@@ -222,7 +222,7 @@ class UpstreamBreakers:
 
     def request(self, model: str) -> "RequestBreaker":
         """Returns the breakers of one request for a model."""
-        return RequestBreaker(self, model[:MODEL_NAME])
+        return RequestBreaker(self, model)
 
     def of(self, model: str) -> Breaker:
         """Returns the breaker of a model; a new one if none is stored."""
@@ -251,7 +251,7 @@ class RequestBreaker:
 
     def __init__(self, breakers: UpstreamBreakers, model: str) -> None:
         self._breakers = breakers
-        self._model = model
+        self._model = model[:MODEL_NAME]
         self._connection_round = self._model_round = 0
 
     def refusal(self, now: float) -> ErrorPart | None:
@@ -277,7 +277,10 @@ class RequestBreaker:
 
     def succeeded(self, now: float) -> None:
         """The response has content."""
-        self._report(SUCCESS, SUCCESS, None, now)
+        if self._model in self._breakers.models:
+            self._report(SUCCESS, SUCCESS, None, now)
+        else:  # a new breaker that counts no failure stays a new one
+            self._breakers.connections.ended(self._connection_round, SUCCESS, None, now)
 
     def failed(self, error: ErrorPart, now: float) -> None:
         """The request failed before any content; the error decides whether that counts."""
