@@ -363,15 +363,14 @@ class Gateway:
                 record.status = 101
                 await self._route(scope, headers, receive, send)
                 return
-            exchange: Exchange = scope[EXCHANGE]
             if caller is not None:
-                exchange.mark_authenticated()
+                scope[EXCHANGE].mark_authenticated()
             endpoint = self._direct_endpoint(record.method, path, headers)
-            is_taken = endpoint is not None and self._take_body(scope, exchange)
+            is_taken = isinstance(endpoint, Endpoint) and self._take_body(scope)
             if not is_taken and _has_body(headers):
-                receive = self._expect_body(id, headers, exchange, receive)
+                receive = self._expect_body(scope, headers, receive)
                 if may_be_left_unread(headers):
-                    send = closing_if_unread(exchange, send)
+                    send = closing_if_unread(scope[EXCHANGE], send)
             # Past starlette, whose middleware and list of routes each request would go through.
             if endpoint is not None:
                 await endpoint(scope, receive, send)
@@ -410,9 +409,10 @@ class Gateway:
         endpoint = self._table.direct.get(path)
         return self._table.resumed.get(path, endpoint) if LAST_EVENT_ID in headers else endpoint
 
-    def _take_body(self, scope: Scope, exchange: Exchange) -> bool:
+    def _take_body(self, scope: Scope) -> bool:
         """Puts the body into the scope, if all of it has arrived, as that of nearly every request
         has. Raises HttpRejection if there is no memory for it."""
+        exchange: Exchange = scope[EXCHANGE]
         body = exchange.take_body()
         if body is None:
             return False
@@ -423,13 +423,13 @@ class Gateway:
         return True
 
     def _expect_body(
-        self, id: str, headers: Mapping[bytes, bytes], exchange: Exchange, receive: Receive
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
     ) -> Receive:
         """Returns what receives the body. Raises HttpRejection if there is no memory for it."""
         # Memory is reserved for the announced length, before a byte of the body is read: bodies
         # that are half received when the memory runs out could not all be finished.
-        body = BodyReservation(exchange.memory, receive, self.max_body)
-        self._bodies[id] = body.reserved
+        body = BodyReservation(scope[EXCHANGE].memory, receive, self.max_body)
+        self._bodies[scope["weft.id"]] = body.reserved
         body.expect(headers.get(b"content-length"))
         return body.receive
 

@@ -21,25 +21,24 @@ class FileDescriptors:
 
     def __init__(self) -> None:
         self.are_exhausted = False
-        self._allowed = 0
-        """The numbers below this one are known to be allowed."""
+        self._highest = -1
+        """The highest number that was allowed since the last check."""
 
     def allow(self, number: int) -> bool:
         """Returns whether a client connection may have the descriptor with this number."""
-        if number < self._allowed:
+        if number <= self._highest:
             return True
         limit = _soft_limit()
-        self._allowed = limit - RESERVE
-        if number < self._allowed:
+        if number < limit - RESERVE:
+            self._highest = number
             return True
         self._exhaust(limit)
         return False
 
     def check(self) -> None:
-        """Updates the state when no connection comes. There are enough descriptors again when twice
-        the reserve is free: otherwise the state could change with every connection."""
-        limit = _soft_limit()
-        self._allowed = limit - RESERVE
+        """Updates the state; called every second. There are enough descriptors again when twice the
+        reserve is free: otherwise the state could change with every connection."""
+        limit, self._highest = _soft_limit(), -1
         try:
             # POSIX: the lowest free number, as for accept().
             number = os.dup(0)

@@ -148,13 +148,14 @@ def idempotency_key(scope: Scope) -> str | None:
 async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:
     """Reads a body and checks its limits. Raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
+    # Taken out: the scope of an idle connection lives until its next request.
+    body: bytes | None = scope.pop(BODY, None)
     coding = headers.get(b"content-encoding")
     # A small compressed body may be a huge one, and the limits of connection and memory count bytes
     # as they arrive.
     if coding is not None and coding.lower() != b"identity":
         message = f"Content-Encoding {coding.lower().decode('latin-1')[:50]!r} is not supported"
         raise HttpRejection(415, new_error("bad-request", message))
-    body: bytes | None = scope.get(BODY)
     if body is None:
         body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
     elif len(body) > gateway.max_body:

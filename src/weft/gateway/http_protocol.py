@@ -175,11 +175,6 @@ class Cycle(RequestResponseCycle):
     """Whether bytes of the body, or its end, have arrived since the last message."""
     arrival: asyncio.Event | None = None
 
-    def note_arrival(self) -> None:
-        self.has_news = True
-        if self.arrival is not None:
-            self.arrival.set()
-
     def disconnect(self) -> None:
         """Tells the app that its client disconnected."""
         if not self.response_complete:
@@ -421,9 +416,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._fields = 0
         self._unread_allowance = 0
         self._body_rate = BodyRateLimit(self.limits)
-        self._responses: deque[Cycle] = (
-            deque()
-        )  # incomplete, in order: only the first one's app runs
+        # Incomplete, in order. Only the app of the first one runs.
+        self._responses: deque[Cycle] = deque()
         self._written_at_upgrade = 0
         self._pipelined = bytearray()
         self._rejection: ErrorResponse | None = None
@@ -651,7 +645,9 @@ class HttpProtocol(HttpToolsProtocol):
             cycle.body += body
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-            cycle.note_arrival()
+            cycle.has_news = True
+            if cycle.arrival is not None:
+                cycle.arrival.set()
             return
         # The app answered without reading it all. A body that is nearly over is cheaper to read
         # than a new connection; a long one is not.
@@ -668,9 +664,11 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._phase = IDLE
         self._pending = 0
-        if not self.cycle.response_complete:
-            self.cycle.more_body = False
-            self.cycle.note_arrival()
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body, cycle.has_news = False, True
+            if cycle.arrival is not None:
+                cycle.arrival.set()
         if not self._responses and not self.transport.is_closing():
             # the response was complete before the body, and the body stopped uvicorn's own timer
             self._unset_keepalive_if_required()
@@ -723,6 +721,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _on_app_ended(self, cycle: Cycle, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
+        cycle.exchange.task = None
         ended = cycle.response_complete or cycle.disconnected
         if ended and not task.cancelled() and task.exception() is None:
             cycle.on_response = _nothing  # breaks a cycle
