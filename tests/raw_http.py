@@ -218,6 +218,35 @@ class Exchange:
             await self._piece(b"", more=False)
         self.tiny.say("past ASGI" if passed and ended else "by ASGI")
 
+    async def direct_body(self) -> None:
+        """The body, taken if it has arrived; then that there is no second one."""
+        taken = self.exchange.take_body()
+        self.tiny.say("begun")
+        body = (await self._body() or b"") if taken is None else taken
+        said = b"received " if taken is None else b"taken "
+        waits = asyncio.ensure_future(self.receive())
+        await asyncio.sleep(0)
+        self.tiny.say("told" if waits.done() else "waiting")
+        assert not self.exchange.try_write(b"too early")
+        assert self.exchange.start([], said)
+        assert self.exchange.try_write(body) or not body  # an empty chunk would be the end
+        assert self.exchange.end()
+        assert not self.exchange.try_write(b"too late")
+        self.tiny.say((await waits)["type"])
+
+    async def failing(self) -> None:
+        """Fails before it answers."""
+        raise RuntimeError("on purpose")
+
+    async def failing_late(self) -> None:
+        """Fails while it answers."""
+        await self._start(200, (b"content-length", b"8"))
+        await self._piece(b"half", more=True)
+        raise RuntimeError("on purpose")
+
+    async def failing_silently(self) -> None:
+        """Does not answer."""
+
     async def direct_broken(self) -> None:
         """A header that would be two, and an empty chunk, which would be the end."""
         headers = [(b"x-kind", b"a%bx-forged: b" % (await self._body() or b""))]

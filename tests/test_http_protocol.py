@@ -857,6 +857,36 @@ def test_nothing_is_sent_past_asgi_to_a_client_that_left() -> None:
         gateway.expect("gone")
 
 
+@pytest.mark.parametrize("size", [0, 5, 200_000])
+def test_a_body_is_taken_once_if_all_of_it_is_there_and_otherwise_received(size: int) -> None:
+    whole = request("/direct/body", bytes(size))
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        for missing in (0, 1) if size else (0,):
+            client.send(whole[: len(whole) - missing])
+            gateway.expect("begun")
+            client.send(whole[len(whole) - missing :])
+            how, _, body = client.answer().body.partition(b" ")
+            assert body == bytes(size)
+            if missing or size < 65536:
+                assert how == (b"received" if missing else b"taken")
+            gateway.expect("waiting", "http.disconnect")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/failing", 500), ("/failing/silently", 500), ("/failing/late", 200)]
+)
+def test_an_app_that_fails_ends_its_connection_with_an_error_if_it_can(
+    path: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        client.send(request(path))
+        assert client.head()[0] == status
+        assert client.rest() == (b"half" if status == 200 else b"Internal Server Error")
+        wait_until(lambda: not gateway.server.server_state.connections)
+        assert not gateway.server.server_state.tasks
+    assert [one.levelname for one in caplog.records if one.name == "uvicorn.error"] == ["ERROR"]
+
+
 # Numbers
 
 
