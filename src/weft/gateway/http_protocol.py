@@ -204,7 +204,7 @@ class Exchange:
     the loop, and learns of a disconnect without a task that waits for it.
     """
 
-    __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "memory", "task")
+    __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "loop", "memory", "task")
 
     def __init__(
         self, protocol: "HttpProtocol", cycle: Cycle, transport: BufferedTransport
@@ -215,6 +215,7 @@ class Exchange:
         self._cycle = weakref.ref(cycle)  # its scope holds this
         self._transport = transport
         self._callback: Callable[[], None] | None = None
+        self.loop = protocol.loop
         self.memory = protocol.registry.memory
         """Where the app reserves memory for the body."""
         self.task: asyncio.Task[None] | None = None
@@ -473,7 +474,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._phase = CLOSED
         self.transport.pause_direct(True)
         self._cancel_timer()
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         self.registry.forget(self)
         if self._rejection is TOO_MANY_CONNECTIONS:
             self.registry.overflow -= 1

@@ -173,6 +173,9 @@ def failure(id: str, problem: Exception) -> RequestFailed:
 class DirectWrites(Protocol):
     """Writes without waiting: `Exchange` documents the methods."""
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
     def start(self, headers: Headers, data: bytes) -> bool: ...
 
     def try_write(self, data: bytes) -> bool: ...
@@ -207,7 +210,7 @@ class StreamResponse:
         self._client = client
         self._writer = writer
         self._headers = ARRAY_HEADERS if isinstance(writer, JsonArrayWriter) else STREAM_HEADERS
-        self._loop = asyncio.get_running_loop()
+        self._loop = client.exchange.loop
         self._started = False
         self._writing = False
         self._keepalives: set[asyncio.Task[None]] = set()

@@ -51,7 +51,6 @@ async def open_target(
     state: RequestState, restored: Restored, targets: Sequence[Target]
 ) -> OpenStream:
     """Returns a stream that has content. Raises RequestFailed with the last error if none has."""
-    clock = asyncio.get_running_loop().time
     error = ErrorPart("internal", "there is no target")
     for number, target in enumerate(targets):
         if number:
@@ -60,7 +59,7 @@ async def open_target(
                 *(target.name, targets[number - 1].name, summary(error)),
                 extra=log_event("failover", state.record.id, target=target.name),
             )
-        paused = target.breaker.refusal(clock())
+        paused = target.breaker.refusal(time.monotonic())
         if paused is not None:
             error = paused
             state.record.attempts.append(Attempt(target.name, error))
@@ -69,12 +68,12 @@ async def open_target(
                 stream = await _with_retries(state, restored, target)
             except RequestFailed as failed:
                 error = failed.error
-                target.breaker.failed(error, clock())
+                target.breaker.failed(error, time.monotonic())
             except BaseException:
                 target.breaker.abandoned()
                 raise
             else:
-                target.breaker.succeeded(clock())
+                target.breaker.succeeded(time.monotonic())
                 return stream
         if class_of(error) in _FINAL:
             break
