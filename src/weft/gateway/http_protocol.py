@@ -173,7 +173,9 @@ class Cycle(RequestResponseCycle):
     exchange: "Exchange"
     has_news = False
     """Whether bytes of the body, or its end, have arrived since the last message."""
+
     arrival: asyncio.Event | None = None
+    """Set when there is news, or none will come."""
 
     def disconnect(self) -> None:
         """Tells the app that its client disconnected."""
@@ -506,8 +508,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()
         # uvicorn would parse everything at once, and queue a cycle for each pipelined request: a
         # packet of 64 KiB holds over a thousand of them. Here one is answered, one is parsed and
-        # waits, and the rest stays bytes. A view, since a piece may be cut off in
-        # front many times.
+        # waits, and the rest stays bytes. A view, since a piece may be cut off in front many times.
         rest = memoryview(data)
         while rest and self._phase not in _NOT_PARSING:
             if self._pipelined or len(self._responses) > 1:
@@ -590,8 +591,8 @@ class HttpProtocol(HttpToolsProtocol):
         problem = head_error(version, method, self.url, self.headers)
         if problem is not None:
             raise StopParsing(ErrorResponse(400, problem))
-        # Before uvicorn's callback: for an upgrade that it does not support it would start the app,
-        # while the parser stops, and a body that follows would be read as the next request.
+        # Before the app starts: the parser stops behind the head of an upgrade, and a body that
+        # follows would be read as the next request.
         if self.parser.should_upgrade():
             self._begin_upgrade(version, method)
             return
