@@ -47,7 +47,7 @@ from weft.dialects.openai_responses.extra import ItemExtra, ResponsesFinishExtra
 from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.raw_json import decode_or_default
+from weft.dialects.raw_json import decode_or_default, to_one_line
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
@@ -124,6 +124,8 @@ class ResponsesEncoder:
         self._upstream_id = ""
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
+        self._echo_is_short = False
+        """Whether the first snapshot, which echoes the request, has no long string."""
         self.response = new_response("", 0, "", context.request)
         """The response object, as in the last snapshot."""
 
@@ -172,7 +174,13 @@ class ResponsesEncoder:
         # A body is rendered once, at the end.
         if self._events.discards:
             return
-        self._events.snapshot(type, large_json.write(self.response), more)
+        response = self.response
+        # Then no string in it is long: what else has changed is words and counts, or an error.
+        short = self._echo_is_short and response.error is None
+        for item in response.output:
+            short = short and item.__class__ is Raw  # see EventWriter.write_value
+        snapshot = to_one_line(_json(response) if short else large_json.write(response))
+        self._events.write(type, NO_ITEM, b'"response":', snapshot, more, snapshot=snapshot)
 
     # The response
 
@@ -188,15 +196,16 @@ class ResponsesEncoder:
         self._calls.model = part.model
         self._usage = part.usage
         if part.store is not None:
-            self.response.store = part.store
+            response.store = part.store
         if self._tool_session:
-            self.response.required_action = None
+            response.required_action = None
         if self._events.discards:
             return
+        snapshot = to_one_line(large_json.write(response))
+        self._echo_is_short = len(snapshot) <= large_json.SLICE
         # Both at once: nothing happens between them here.
-        snapshot = large_json.write(self.response)
-        self._events.snapshot("response.created", snapshot, b"")
-        self._events.snapshot("response.in_progress", snapshot, b"")
+        for type in ("response.created", "response.in_progress"):
+            self._events.write(type, NO_ITEM, b'"response":', snapshot, snapshot=snapshot)
 
     def _on_error(self, part: ErrorPart) -> None:
         # The error itself is written with the finish, after the ends of open items: the official
@@ -259,12 +268,11 @@ class ResponsesEncoder:
         # limit.
         failed = self._error is not None
         cut = self._is_incomplete(part)
-        for item in self._items.open_items():
+        for item, is_last in self._items.open_items():
             if failed and not item.closes_on_error:
                 self._items.abandon(item)
                 continue
-            last = item is self._items.last and not self._items.is_native
-            incomplete = failed or (cut and item.is_cut(last))
+            incomplete = failed or (cut and item.is_cut(is_last and not self._items.is_native))
             self._items.close(item, "incomplete" if incomplete else "completed")
         if self._waiting:
             self._items.not_carried("source", "there is no text to annotate")
@@ -320,10 +328,10 @@ class ResponsesEncoder:
     def _text_start(self, part: TextStart) -> None:
         item = self._open_message(part)
         self._texts[part.id] = text = TextPartWriter(item, part.refusal)
-        item.parts.append(text.render(""))
-        empty = _json(text.render(""))
+        empty = text.render("")
+        item.parts.append(empty)
         self._events.write(
-            "response.content_part.added", text.position, text.locator, b',"part":', empty
+            "response.content_part.added", text.position, text.locator, b',"part":', _json(empty)
         )
         # A refusal has no annotations.
         if not part.refusal:
@@ -343,40 +351,39 @@ class ResponsesEncoder:
 
     def _text_end(self, part: TextEnd) -> None:
         text = self._texts.pop(part.id)
-        item_extra = self._items.item_extra(part.extra)
-        self._take_text_end(text, part, item_extra)
+        # Texts of another dialect may be signed; this one has no field for it.
+        if part.signature is not None:
+            self._items.not_carried(part.type, f"its signature is only for {part.origin}")
+        if self._items.is_native:
+            self._take_text_end(text, part, self._items.item_extra(part.extra))
         full_text = self._fold.text(part.id)
         if text.refusal:
             type, key = "response.refusal.done", b',"refusal":'
         else:
             type = "response.output_text.done"
-            key = b',"logprobs":%b,"text":' % _json(text.logprobs)
-        # The same text goes out four times: here, in its part, in its item and in the snapshot. A
-        # long one is encoded for one event at a time, so that only one copy exists.
+            key = b',"logprobs":%b,"text":' % bytes(text.logprobs)
+        # The same text goes out four times: here, in its part, in its item and in the snapshot.
         self._events.write_value(type, text.position, text.locator, key, value=full_text)
-        text.item.parts[text.index] = whole = text.render(full_text)
         type, key = "response.content_part.done", b',"part":'
-        self._events.write_value(type, text.position, text.locator, key, value=whole)
+        text.item.parts[text.index] = self._events.write_value(
+            type, text.position, text.locator, key, value=text.render(full_text)
+        )
         self._items.part_done(text.item)
 
     def _take_text_end(self, text: TextPartWriter, part: TextEnd, item_extra: ItemExtra) -> None:
-        """Takes what only the end of a text has."""
-        # Texts of another dialect may be signed; this one has no field for it.
-        if part.signature is not None:
-            self._items.not_carried(part.type, f"its signature is only for {part.origin}")
+        """Takes what only the end of a text of this dialect has."""
         if item_extra.logprobs:
             text.logprobs = wire.to_raw(item_extra.logprobs)
         text.item.phase = item_extra.phase or text.item.phase
         text.item.extra_fields |= without_identity(item_extra.item)
         # Annotations without a target were never emitted as sources. The count tells apart equal
         # ones.
-        if self._items.is_native:
-            streamed = Counter(map(bytes, text.annotations))
-            for annotation in part.annotations:
-                if streamed[bytes(annotation)]:
-                    streamed[bytes(annotation)] -= 1
-                else:  # not emitted as a source
-                    self._annotate(text, annotation)
+        streamed = Counter(map(bytes, text.annotations))
+        for annotation in part.annotations:
+            if streamed[bytes(annotation)]:
+                streamed[bytes(annotation)] -= 1
+            else:  # not emitted as a source
+                self._annotate(text, annotation)
 
     def _source(self, part: Source) -> None:
         text = self._texts.get(part.text_id or "")

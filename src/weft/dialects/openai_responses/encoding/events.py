@@ -1,19 +1,21 @@
 """The events of one response, as they are written."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from weft import large_json
 from weft.dialects.delta_templates import EventTemplate, as_format
-from weft.dialects.raw_json import to_one_line
 from weft.sse import Event
+
+T = TypeVar("T")
 
 _json = msgspec.json.Encoder().encode
 
 
-class DeltaPrefix(NamedTuple):
+class DeltaPrefix(msgspec.Struct, frozen=True):
     """A delta event up to its delta."""
 
     type: str
@@ -39,9 +41,11 @@ class EventWriter:
         self.sent: SentEvents = frozenset()
         """Events that the client received by passthrough and that are not written again."""
 
-    def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
+    def write(
+        self, type: str, position: tuple[int, int], *body: bytes, snapshot: bytes | None = None
+    ) -> None:
         """Writes one event about the item and the part at `position`. The body may be large, so it
-        is joined only once.
+        is joined only once. `snapshot` is the response object in the body, if it has one.
         """
         # Only after passthrough. Deltas are not looked up: they are never repeated.
         if self.sent and (type, *position) in self.sent:
@@ -52,15 +56,22 @@ class EventWriter:
         head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
         # Raw JSON may contain newlines, at which a data line ends (WHATWG HTML 9.2.6). Several data
         # lines are legal, but the reader of the compliance suite keeps only the last.
-        if any(b"\n" in piece or b"\r" in piece for piece in body):
-            body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
-        self.out.append(Event(type, b"".join((head, *body, b"}")), number))
+        for piece in body:
+            if b"\n" in piece or b"\r" in piece:
+                body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
+                break
+        self.out.append(Event(type, b"".join((head, *body, b"}")), number, snapshot))
 
     def write_value(
-        self, type: str, position: tuple[int, int], *before: bytes, value: object
-    ) -> None:
-        """Writes one event whose last field is this value."""
-        self.write(type, position, *before, *large_json.pieces(value))
+        self, type: str, position: tuple[int, int], *before: bytes, value: T
+    ) -> T | Raw:
+        """Writes one event whose last field is this value. Returns what is to be kept for the
+        events that repeat it: its JSON, or the value itself if it has a long string.
+        """
+        # Of a long string only one copy may exist at a time, so each event encodes it anew.
+        pieces = large_json.pieces(value)
+        self.write(type, position, *before, *pieces)
+        return Raw(pieces[0]) if len(pieces) == 1 else value
 
     def delta(self, prefix: DeltaPrefix, delta: str) -> None:
         """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
@@ -80,16 +91,6 @@ class EventWriter:
     def delta_template(self, prefix: DeltaPrefix) -> EventTemplate | None:
         """What `delta` writes."""
         return NumberedTemplate(self, prefix)
-
-    def snapshot(self, type: str, response: bytes, more: bytes) -> None:
-        """Writes an event with the response object, and keeps that object beside its data."""
-        response = to_one_line(response)
-        # A snapshot may have been written by the upstream; then there is nothing to keep.
-        before = len(self.out)
-        self.write(type, NO_ITEM, b'"response":', response, more)
-        if len(self.out) > before:
-            # The store takes the last snapshot as the body of the response.
-            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=response)
 
     def ping(self) -> Event:
         # It has a number of the stream, like every event of the specification.
@@ -128,13 +129,15 @@ class NullEventWriter(EventWriter):
 
     discards = True
 
-    def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
+    def write(
+        self, type: str, position: tuple[int, int], *body: bytes, snapshot: bytes | None = None
+    ) -> None:
         pass
 
     def write_value(
-        self, type: str, position: tuple[int, int], *before: bytes, value: object
-    ) -> None:
-        pass
+        self, type: str, position: tuple[int, int], *before: bytes, value: T
+    ) -> T | Raw:
+        return value
 
     def delta(self, prefix: DeltaPrefix, delta: str) -> None:
         pass

@@ -38,7 +38,7 @@ class ClosePolicy(Enum):
     """The finish decides its status."""
 
 
-class ItemSlot(NamedTuple):
+class ItemSlot(msgspec.Struct, frozen=True):
     """The output index and the id of an item."""
 
     output_index: int
@@ -118,10 +118,6 @@ class OutputWriter:
         """Items without open parts, which wait to be closed."""
         self._groups: dict[tuple[type[OutputItem], str], OutputItem] = {}
 
-    @property
-    def last(self) -> OutputItem:
-        return self._items[-1]
-
     def allocate(self, wanted_id: str | None, prefix: str) -> ItemSlot:
         """Returns the id and the index of a new item: the wanted id if it is free, and the next
         index unless one is reserved for that id.
@@ -130,8 +126,11 @@ class OutputWriter:
         # item.
         id = wanted_id if wanted_id and wanted_id not in self.ids else self._ids.mint(prefix)
         self.ids.add(id)
-        index = self._reserved.pop(id, self._next_index)
-        self._next_index = max(self._next_index, index + 1)
+        index = self._next_index
+        if self._reserved:
+            index = self._reserved.pop(id, index)
+        if index >= self._next_index:
+            self._next_index = index + 1
         return ItemSlot(index, id)
 
     def item_extra(self, extra: Json) -> ItemExtra:
@@ -147,7 +146,8 @@ class OutputWriter:
 
     def register(self, item: OutputItem) -> None:
         """Registers a new item, and closes earlier ones that have no open parts."""
-        self.close_ready()
+        if self.closable:
+            self.close_ready()
         self._items.append(item)
         if item.group is not None:
             self._groups[item.__class__, item.group] = item
@@ -189,18 +189,18 @@ class OutputWriter:
     def part_done(self, item: OutputItem) -> None:
         """Ends one part of an item, and closes the item after the last if its policy allows."""
         item.open -= 1
-        # An invalid call stays open: the finish decides whether a limit cut it or the model wrote
-        # it so.
-        if item.open or item.close_policy is ClosePolicy.FINISH:
+        if item.open:
             return
-        if item.close_policy is ClosePolicy.NONE:
-            self.close(item, "completed")
-        else:
+        policy = item.close_policy
+        if policy is ClosePolicy.NEXT:
             self.closable.append(item)
+        elif policy is ClosePolicy.NONE:
+            self.close(item, "completed")
+        # Else an invalid call, which stays open: the finish decides whether a limit cut it or the
+        # model wrote it so.
 
     def close(self, item: OutputItem, status: wire.Status) -> None:
-        item.done = item.render(status)
-        self._write_item("done", item, item.done)
+        item.done = self._write_item("done", item, item.render(status))
 
     def abandon(self, item: OutputItem) -> None:
         """Closes an item without `done`; the last snapshot shows what was received."""
@@ -217,8 +217,11 @@ class OutputWriter:
 
     def close_before(self, group: str | None) -> None:
         """Closes items without open parts before a part of this group; the last item stays open."""
+        last = self._items[-1]
+        if self.closable == [last]:
+            return  # as after the last text of nearly every answer
         more = [item for item in self.closable if group is not None and item.group == group]
-        self.close_ready(self.last, *more)
+        self.close_ready(last, *more)
 
     def open_item(self, group: str | None, kind: type[ItemT]) -> ItemT | None:
         """Returns the open item that parts of this group belong to."""
@@ -231,13 +234,17 @@ class OutputWriter:
             self.closable.remove(item)
         return item
 
-    def open_items(self) -> list[OutputItem]:
-        return [item for item in self._items if item.done is None]
+    def open_items(self) -> list[tuple[OutputItem, bool]]:
+        """Returns the open items, and of each whether it is the last item of all."""
+        items = self._items
+        return [(item, item is items[-1]) for item in items if item.done is None]
 
     def closed_items(self) -> list[wire.RenderedItem]:
         """Returns the closed items in the order of their indexes."""
-        # After passthrough, indexes follow the upstream's order, which may differ from ours.
-        items = sorted(self._items, key=lambda item: item.index)
+        items = self._items
+        if len(items) > 1:
+            # After passthrough, indexes follow the upstream's order, which may differ from ours.
+            items = sorted(items, key=lambda item: item.index)
         return [item.done for item in items if item.done is not None]
 
     def resume(self, announced: dict[str, int], sent: SentEvents) -> None:
@@ -265,11 +272,13 @@ class OutputWriter:
                 self.close(item, "completed")
         self.closable = [item for item in self.closable if item.done is None]
 
-    def _write_item(self, what: str, item: OutputItem, rendered: wire.RenderedItem) -> None:
+    def _write_item(
+        self, what: str, item: OutputItem, rendered: wire.RenderedItem
+    ) -> wire.RenderedItem:
+        """Returns the item as it is kept for the last snapshot."""
+        type, position = f"response.output_item.{what}", (item.index, -1)
         index = b'"output_index":%d,"item":' % item.index
-        self.events.write_value(
-            f"response.output_item.{what}", item.position, index, value=rendered
-        )
+        return self.events.write_value(type, position, index, value=rendered)
 
 
 class MessageOutputItem(OutputItem):
@@ -284,7 +293,7 @@ class MessageOutputItem(OutputItem):
 
     def render(self, status: wire.Status) -> wire.RenderedItem:
         message = wire.ResponseOutputMessage(self.id, status, self.parts, phase=self.phase or UNSET)
-        return _with_fields(message, self.extra_fields)
+        return _with_fields(message, self.extra_fields) if self.extra_fields else message
 
 
 class ReasoningOutputItem(OutputItem):
@@ -315,7 +324,7 @@ class ReasoningOutputItem(OutputItem):
             content if has_content else UNSET,
             self.encrypted_content or UNSET,
         )
-        return _with_fields(reasoning, self.extra_fields)
+        return _with_fields(reasoning, self.extra_fields) if self.extra_fields else reasoning
 
     def resume(self, sent: SentEvents) -> None:
         """Continues after passthrough, where the client received each part as the kind it is, also
@@ -337,7 +346,7 @@ def _with_fields(
 ) -> wire.RenderedItem:
     """Returns the item with the fields that the decoder stored."""
     # Later keys win, so a status that the upstream gave stays.
-    return {**(wire.parse_object(_json(item)) or {}), **fields} if fields else item
+    return {**(wire.parse_object(_json(item)) or {}), **fields}
 
 
 class FixedOutputItem(OutputItem):
@@ -353,34 +362,36 @@ class FixedOutputItem(OutputItem):
         return self.raw
 
 
+_NO_LOGPROBS = Raw(b"[]")
+_TEXT_DELTA = "response.output_text.delta"
+_TEXT_DELTA_HEAD = b'{"type":"response.output_text.delta",%b,"logprobs":[],"delta":'
+
+
 class TextPartWriter:
     """A text part that is being written."""
 
-    __slots__ = ("annotations", "delta_prefix", "index", "item", "locator", "logprobs", "refusal")
+    __slots__ = (
+        "annotations", "delta_prefix", "index", "item", "locator", "logprobs", "position", "refusal"
+    )  # fmt: skip
 
     def __init__(self, item: MessageOutputItem, refusal: bool) -> None:
         self.item = item
         self.index = len(item.parts)
         self.refusal = refusal
         self.annotations: list[Raw] = []
-        self.logprobs = Raw(b"[]")
+        self.logprobs = _NO_LOGPROBS
         self.update_locator()
-
-    @property
-    def position(self) -> tuple[int, int]:
-        return (self.item.index, self.index)
 
     def update_locator(self) -> None:
         """Updates what depends on the item's index."""
-        self.locator = self.item.locator + b',"content_index":%d' % self.index
+        self.position = (self.item.index, self.index)
+        self.locator = locator = self.item.locator + b',"content_index":%d' % self.index
         if self.refusal:
-            self.delta_prefix = delta_prefix("response.refusal.delta", self.locator)
+            self.delta_prefix = delta_prefix("response.refusal.delta", locator)
         else:
             # The official client requires `logprobs` in every text delta; the specification only
             # allows it.
-            self.delta_prefix = delta_prefix(
-                "response.output_text.delta", self.locator + b',"logprobs":[]'
-            )
+            self.delta_prefix = DeltaPrefix(_TEXT_DELTA, _TEXT_DELTA_HEAD % locator)
 
     def render(self, text: str) -> wire.ResponsesPart:
         if self.refusal:

@@ -1,7 +1,5 @@
 """The response object of every snapshot: the effective values of the request, defaults included."""
 
-from typing import TypeVar
-
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -10,8 +8,6 @@ from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.render_tools import render_tool_choice
 from weft.dialects.raw_json import decode_or_default
 from weft.request import OutputFormat, Request, Tool
-
-T = TypeVar("T")
 
 
 # All five keys of a tool are required in the echo, though three may be null; in a request they are
@@ -87,6 +83,9 @@ class _EchoedExtras(msgspec.Struct):
     tool_choice: Raw = Raw(b'"auto"')
 
 
+_NO_EXTRAS = _EchoedExtras()
+
+
 def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
 ) -> ResponseResource:
@@ -95,7 +94,9 @@ def new_response(
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
-    extras = decode_or_default(request.extra, _EchoedExtras)
+    extras = _NO_EXTRAS
+    if request.extra is not UNSET:
+        extras = decode_or_default(request.extra, _EchoedExtras)
     conversation = extras.conversation  # by id or as an object
     if isinstance(conversation, str):
         conversation = ResponseConversation(conversation)
@@ -113,19 +114,19 @@ def new_response(
         tools=[_tool(tool) for tool in request.tools],
         tool_choice=tool_choice,
         truncation=request.truncation or "disabled",
-        parallel_tool_calls=_or(request.parallel_tool_calls, True),
-        text=schema.TextParam(schema.to_raw(_format(request.output)), request.verbosity or None),
-        top_p=_or(sampling.top_p, 1.0),
-        presence_penalty=_or(sampling.presence_penalty, 0.0),
-        frequency_penalty=_or(sampling.frequency_penalty, 0.0),
-        top_logprobs=_or(sampling.logprobs, 0),
-        temperature=_or(sampling.temperature, 1.0),
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        text=schema.TextParam(_format(request.output), request.verbosity or None),
+        top_p=1.0 if sampling.top_p is None else sampling.top_p,
+        presence_penalty=0.0 if sampling.presence_penalty is None else sampling.presence_penalty,
+        frequency_penalty=0.0 if sampling.frequency_penalty is None else sampling.frequency_penalty,
+        top_logprobs=sampling.logprobs or 0,
+        temperature=1.0 if sampling.temperature is None else sampling.temperature,
         reasoning=EchoedReasoning(
             reasoning.effort if reasoning else None, reasoning.summary if reasoning else None
         ),
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,
-        store=_or(request.store, False),
+        store=request.store or False,
         background=request.background,
         service_tier=request.service_tier or "default",
         metadata=request.metadata or {},
@@ -136,10 +137,6 @@ def new_response(
     )
 
 
-def _or(value: T | None, default: T) -> T:
-    return default if value is None else value
-
-
 def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
@@ -147,11 +144,16 @@ def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
     return EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 
-def _format(output: OutputFormat) -> schema.TextFormatParam:
+def _format(output: OutputFormat) -> Raw:
     """Returns the text format. The specification requires a null schema here and rejects the real
     one (a defect of its ResponseResource).
     """
     if output.kind == "json-schema":
         name = output.name or "output"
-        return EchoedJsonSchema("json_schema", name, output.description, wire.NULL, output.strict)
-    return schema.TextFormatParam("json_object" if output.kind == "json" else "text")
+        echoed = EchoedJsonSchema("json_schema", name, output.description, wire.NULL, output.strict)
+        return schema.to_raw(echoed)
+    return _JSON_FORMAT if output.kind == "json" else _TEXT_FORMAT
+
+
+_TEXT_FORMAT = schema.to_raw(schema.TextFormatParam("text"))
+_JSON_FORMAT = schema.to_raw(schema.TextFormatParam("json_object"))
