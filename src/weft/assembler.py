@@ -54,15 +54,12 @@ CUT = -2
 error came."""
 
 
-class Buffer:
+class Buffer(msgspec.Struct, eq=False):
     """Text that grows by pieces. Reading it joins what came since the last read."""
 
-    __slots__ = ("_blocks", "_pieces", "length")
-
-    def __init__(self) -> None:
-        self._blocks: list[str] = []
-        self._pieces: list[str] = []
-        self.length = 0
+    _blocks: list[str] = []
+    _pieces: list[str] = []
+    length: int = 0
 
     def add(self, piece: str) -> None:
         pieces = self._pieces
@@ -268,7 +265,7 @@ class Assembler:
         self._calls: dict[str, _CallSlot] = {}
 
     def feed(self, part: Part) -> None:
-        _FOLD[part.__class__](self, part)
+        FOLD[part.__class__](self, part)
 
     @property
     def empty(self) -> bool:
@@ -360,8 +357,10 @@ class Assembler:
         )
 
     def _text_start(self, part: TextStart) -> None:
-        self._texts[part.id] = slot = _TextSlot(len(self._slots), part, Buffer())
-        self._begin(slot)
+        place = len(self._slots)
+        self._texts[part.id] = slot = _TextSlot(place, part, Buffer())
+        self._order.append(place)
+        self._slots.append(slot)
 
     def text_delta(self, part: TextDelta) -> None:
         """As `feed`, without the dispatch: nearly every part is one of these."""
@@ -424,7 +423,7 @@ class Assembler:
         self._finish = part
 
 
-_FOLD: dict[type[Part], Callable[[Assembler, Any], None]] = {
+FOLD: dict[type[Part], Callable[[Assembler, Any], None]] = {
     ResponseMetadata: Assembler._on_metadata,
     TextStart: Assembler._text_start,
     TextDelta: Assembler.text_delta,
@@ -444,6 +443,7 @@ _FOLD: dict[type[Part], Callable[[Assembler, Any], None]] = {
     ErrorPart: Assembler._on_error,
     Finish: Assembler._on_finish,
 }
+"""What `Assembler.feed` calls for each type of part."""
 
 
 def merged(first: Usage | None, second: Usage | None) -> Usage | None:

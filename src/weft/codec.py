@@ -24,7 +24,6 @@ from collections.abc import (
     Sequence,
 )
 from hashlib import sha256
-from itertools import chain
 from typing import cast
 
 import msgspec
@@ -92,7 +91,14 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[AnyPart]:
         """Returns the parts that these bytes complete, possibly none."""
-        return list(chain.from_iterable(self.steps(data)))
+        if data.__class__ is not bytes:
+            # The class, not isinstance: it is faster, and a subclass passes the check as well.
+            data = chunk_argument(data)
+        try:
+            parts = self._pipe.feed(self._frames.feed(data))
+        except TooLarge as problem:
+            parts = self._pipe.too_large(problem)
+        return cast("list[AnyPart]", parts)
 
     def steps(self, data: bytes) -> Iterator[list[AnyPart]]:
         """As feed, event by event: after each step, `findings` covers the events so far.
@@ -100,7 +106,6 @@ class Decoder:
         Exhaust one iterator before the next call.
         """
         if data.__class__ is not bytes:
-            # The class, not isinstance: it is faster, and a subclass passes the check as well.
             data = chunk_argument(data)
         try:
             frames = self._frames.feed(data)
@@ -167,16 +172,14 @@ class Pipe:
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be decoded")
         self._frame_decoder = dialect.decoder(context, self.findings)
-        tools = context.request.tools if context.request is not None else ()
-        parallel = ParallelCalls([tool.name for tool in tools], self.findings)
-        self._stages: list[Stage] = [
-            # First what belongs to the dialect (think tags become reasoning), then what a model did
-            # to the calls, and last what undoes the conversion of the request: names are restored
-            # in calls that exist only after the first two.
-            *dialect.stages(context, self.findings),
-            *([] if parallel.passes else [parallel]),
-            *stages(self.findings),
-        ]
+        # First what belongs to the dialect (think tags become reasoning), then what a model did to
+        # the calls, and last what undoes the conversion of the request: names are restored in calls
+        # that exist only after the first two.
+        self._stages: list[Stage] = [*dialect.stages(context, self.findings)]
+        if context.request is not None and context.request.tools:
+            names = [tool.name for tool in context.request.tools]
+            self._stages.append(ParallelCalls(names, self.findings))
+        self._stages += stages(self.findings)
         self._choice = context.choice
         self.tap: Tap | None = None
         """Called with each frame and the parts it completed; with None for the parts that the end

@@ -137,16 +137,13 @@ class Finding(msgspec.Struct, frozen=True):
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.detail)
 
 
-class Findings:
+class Findings(msgspec.Struct, eq=False):
     """Collects findings in order. The reader of the frames updates `at` and `offset`."""
 
-    __slots__ = ("_once", "at", "found", "offset")
-
-    def __init__(self) -> None:
-        self.at = 0
-        self.offset = 0
-        self.found: list[Finding] = []
-        self._once: set[tuple[Code, str]] = set()
+    at: int = 0
+    offset: int = 0
+    found: list[Finding] = []
+    _once: set[tuple[Code, str]] = set()
 
     def note(self, code: Code, detail: str) -> None:
         self._add(code, detail)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weft.assembler import Assembler, Buffer
+from weft.assembler import FOLD, Assembler, Buffer
 from weft.findings import Code, Findings
 from weft.ids import Claims, Ids
 from weft.lifecycle import (
@@ -73,25 +73,16 @@ Delta = TextDelta | ReasoningDelta
 End = TextEnd | ReasoningEnd
 
 
-class _Spans:
+class _Spans(msgspec.Struct, eq=False):
     """The text parts, or the reasoning parts: which are open, and under which id they went out."""
 
-    __slots__ = ("delta", "end", "joined", "open", "start", "used")
-
-    def __init__(
-        self,
-        start: Callable[[str], Start],
-        delta: type[TextDelta] | type[ReasoningDelta],
-        end: type[TextEnd] | type[ReasoningEnd],
-        joined: Callable[[str], str],
-    ) -> None:
-        self.start = start
-        self.delta = delta
-        self.end = end
-        self.joined = joined
-        # The id that the decoder uses, and the one that went out: `<id>_2` if it was used before.
-        self.open: dict[str, str] = {}
-        self.used = Claims()
+    start: Callable[[str], Start]
+    delta: type[TextDelta] | type[ReasoningDelta]
+    end: type[TextEnd] | type[ReasoningEnd]
+    joined: Callable[[str], str]
+    # The id that the decoder uses, and the one that went out: `<id>_2` if it was used before.
+    open: dict[str, str] = {}
+    used: Claims = msgspec.field(default_factory=Claims)
 
 
 class _Stage(Enum):
@@ -207,7 +198,7 @@ class Guard:
         self._on_metadata(ResponseMetadata(self._ids.mint("resp")), out)
 
     def _emit(self, part: Part, out: list[Part]) -> None:
-        self.fold.feed(part)
+        FOLD[part.__class__](self.fold, part)  # what `feed` does, without a call in between
         out.append(part)
 
     # The response
@@ -242,8 +233,10 @@ class Guard:
         # A missing end is the guard's to add; whether the next start already implies it depends on
         # the wire, and is the decoder's to say. So spans that are open here were never ended by
         # anyone.
-        self._close_spans(self._texts, out)
-        self._close_spans(self._reasonings, out)
+        if self._texts.open:
+            self._close_spans(self._texts, out)
+        if self._reasonings.open:
+            self._close_spans(self._reasonings, out)
         for call in list(self._calls.values()):
             self._close_call(call, out)
         if self._response is FAILED and part.reason != "error":

@@ -58,27 +58,22 @@ class CaptureIds(Ids):
         self._seed = blake2b(data, digest_size=16, key=self._seed).digest()
 
 
-class Claims:
-    """Ids that are taken in one response. The second of its kind becomes `<id>_2`."""
+class Claims(dict[str, int]):
+    """Ids that are taken in one response. The second of its kind becomes `<id>_2`.
 
-    __slots__ = ("_next", "_taken")
+    The value is the number that is tried next: counting from 2 each time takes quadratic time if a
+    stream uses one id thousands of times.
+    """
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def __contains__(self, id: str) -> bool:
-        return id in self._taken
+    __slots__ = ()
 
     def claim(self, wanted: str) -> str:
         """Takes the id, or the first one of `wanted_2`, `wanted_3` … that is free."""
-        id = wanted
-        # Remembered per id: counting from 2 each time takes quadratic time if a stream uses one id
-        # thousands of times.
-        number = self._next.get(wanted, 2)
-        while id in self._taken:
-            id = f"{wanted}_{number}"
-            number += 1
-        self._taken.add(id)
-        self._next[wanted] = number
+        id, number = wanted, 2
+        if wanted in self:
+            number = self[wanted]
+            while (id := f"{wanted}_{number}") in self:
+                number += 1
+            self[wanted] = number + 1
+        self[id] = 2
         return id

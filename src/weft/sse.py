@@ -104,7 +104,7 @@ class FrameReader:
         self._start = 0
         self._event = ""
         self._id: str | None = None
-        self._scan = Scan()  # of the JSON value being read
+        self._scan: Scan  # of the JSON value being read
         self.fresh = False
         """Whether the next byte begins an event."""
 
@@ -120,6 +120,13 @@ class FrameReader:
         were returned.
         """
         out: list[Frame] = []
+        if (
+            self._form is _Form.UNKNOWN
+            and data[:5] == b"data:"
+            and not (self._offset or self._tail)
+        ):
+            # The usual beginning of a stream: nothing but server-sent events begins so.
+            self._form, self.fresh = _Form.EVENTS, True
         # The usual read: the last event is over, and lines end in LF. Splitting such a read at its
         # blank lines takes about a quarter less time per event than going line by line.
         if self.fresh and b"\r" not in data:
@@ -238,13 +245,14 @@ class FrameReader:
         a short way to the same frame.
         """
         position, last = 0, len(lines) - 1
+        between_events = self._between_events()
         while position <= last:
             line = lines[position]
             if (
-                position < last
+                between_events
+                and position < last
                 and lines[position + 1] == b"\n"
-                and line.startswith(b"data:")
-                and self._between_events()
+                and line[:5] == b"data:"
                 and len(line) <= self._limit
             ):
                 value = line[5:].strip()
@@ -255,6 +263,7 @@ class FrameReader:
                 position += 2
             else:
                 self._line(line, out)
+                between_events = self._between_events()
                 position += 1
 
     def _between_events(self) -> bool:

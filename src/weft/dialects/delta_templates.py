@@ -131,17 +131,30 @@ class FrameTemplate:
     def match(self, frame: Frame) -> str | None:
         """Returns the text of a frame that fits this template, possibly an empty one; None if the
         frame must be parsed in full."""
-        data = frame.data
-        found = self.find(data, 0)
-        if found is None or found[2] != len(data):
-            return None
-        if frame.event != self.event or not _is_whole(frame):
-            return None
+        data, around = frame.data, self._around
+        if frame.event != self.event or frame.id is not None or frame.cut or frame.split:
+            return None  # a frame that is not whole, or may be a replay
+        if len(around) == 2:
+            # What stands between the two is one string, or it cannot be decoded.
+            before, after = around
+            start, end = len(before), len(data) - len(after)
+            if end < start or not data.startswith(before) or not data.endswith(after):
+                return None
+        else:
+            found = self.find(data, 0)
+            if found is None or found[2] != len(data):
+                return None
+            start, end, _ = found
         try:
-            text = unescape(data[found[0] : found[1]])
+            text = _decode_string(data[start - 1 : end + 1])
         except ValueError:
             return None
-        return text if not text or self.take(text, data) else None
+        if text:
+            if self.note is None and self._number is None:
+                self.is_used = True
+            elif not self.take(text, data):
+                return None
+        return text
 
     def take(self, text: str, data: bytes) -> bool:
         """A frame fitted; its text is not empty. Returns False if the decoder must read it."""
@@ -158,10 +171,7 @@ class FrameTemplate:
 def unescape(string: bytes) -> str:
     """Returns the text of a JSON string without its quotes. Raises ValueError if it is not valid,
     or has half a surrogate pair, which must be joined with the next delta."""
-    text = _decode_string(b'"%b"' % string)
-    if not text.isascii():
-        text.encode()
-    return text
+    return _decode_string(b'"%b"' % string)
 
 
 def _is_top_level(rest: bytes) -> bool:

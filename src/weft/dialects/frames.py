@@ -39,15 +39,15 @@ def is_present(value: Raw | UnsetType) -> bool:
     return isinstance(value, Raw) and bytes(value) not in _EMPTY_VALUES
 
 
-class SurrogateJoiner:
+# Structs, these two: each response makes them, and hardly any needs them.
+
+
+class SurrogateJoiner(msgspec.Struct, eq=False):
     """Joins surrogate pairs that were split between two deltas of an item."""
 
-    __slots__ = ("_findings", "held")
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self.held: dict[object, str] = {}
-        """The high surrogates whose other half has not come yet, by their item."""
+    findings: Findings
+    held: dict[object, str] = {}
+    """The high surrogates whose other half has not come yet, by their item."""
 
     def feed(self, item: object, text: str) -> str:
         """Returns the text that is complete, possibly none. Text that is ASCII needs no call, as
@@ -62,7 +62,7 @@ class SurrogateJoiner:
             self.held[item] = held
         if half or held or joined != text:
             detail = "a character was split between two deltas"
-            self._findings.once("surrogate-lone", "", detail)
+            self.findings.once("surrogate-lone", "", detail)
         return joined
 
     def flush(self, item: object) -> str:
@@ -193,7 +193,7 @@ class EventDecoder(ABC, Generic[S]):
         """Appends an error, unless one came already or the response is over."""
 
 
-class Salvage:
+class Salvage(msgspec.Struct, eq=False):
     """Decodes an object that does not fit its type: the only place where a dict is legal.
 
     Numbers in strings become numbers, objects where text belongs become their JSON text, and
@@ -201,9 +201,8 @@ class Salvage:
     pair is kept, because its other half may follow; everywhere else it is replaced.
     """
 
-    def __init__(self, findings: Findings, streamed_fields: frozenset[str]) -> None:
-        self._findings = findings
-        self._streamed_fields = streamed_fields
+    findings: Findings
+    streamed_fields: frozenset[str]
 
     def read(self, data: bytes, wanted: type[S]) -> S:
         """Raises ValueError when this is not a JSON object at all."""
@@ -214,7 +213,7 @@ class Salvage:
         except RecursionError:
             raise ValueError("nested too deeply") from None
         if isinstance(value, list) and len(value) == 1:  # capture: error-in-an-array
-            self._findings.once("field-coerced", "", "an array of one instead of an object")
+            self.findings.once("field-coerced", "", "an array of one instead of an object")
             value = value[0]
         if not isinstance(value, dict):
             raise ValueError(f"expected an object, got {_json_type(value)}")
@@ -253,7 +252,7 @@ class Salvage:
         return usable
 
     def _note_dropped(self, path: str, value: object) -> None:
-        self._findings.once("field-dropped", path, f"{path}: {_json_type(value)} cannot be used")
+        self.findings.once("field-dropped", path, f"{path}: {_json_type(value)} cannot be used")
 
     def _value(self, value: object, wanted: object, path: str) -> object:
         options = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
@@ -265,7 +264,7 @@ class Salvage:
         for option in options:
             # Exact classes: `True` must not pass as an integer.
             if option is value.__class__:
-                if isinstance(value, str) and path.rpartition(".")[2] not in self._streamed_fields:
+                if isinstance(value, str) and path.rpartition(".")[2] not in self.streamed_fields:
                     return whole_characters(value)
                 return value
             if get_origin(option) is list and isinstance(value, list):
@@ -278,7 +277,7 @@ class Salvage:
                 return self._struct(value, option, path)
         coerced = self._coerce(value, options, path)
         detail = f"{path}: {_json_type(value)} instead of another type"
-        self._findings.once("field-coerced", path, detail)
+        self.findings.once("field-coerced", path, detail)
         return coerced
 
     def _coerce(self, value: object, options: tuple[object, ...], path: str) -> object:

@@ -41,6 +41,7 @@ from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
     Finish,
+    FinishReason,
     Json,
     Part,
     ReasoningDelta,
@@ -66,6 +67,8 @@ _FUNCTION_CALL_INDEX = -1
 # Strings, not enums: both are compared for every delta, and to look up the member of an enum takes
 # longer than two calls (Python 3.11).
 
+_STARTS = (TextStart, ReasoningStart)
+
 _ChatPhase = Literal["reading", "failed", "closed"]
 
 _ChatContent = Literal["text", "refusal", "reasoning"]
@@ -78,11 +81,12 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
     def __init__(self, context: Context, findings: Findings) -> None:
         super().__init__(findings, wire.ChatChunk, wire.read, wire.STREAMED_FIELDS)
         request = context.request
+        self._request = request
         self._ids = context.ids
         self._origin = context.origin
         self._host = context.origin or NAME
-        declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
-        self._ledger = Ledger(context.ids, findings, declared)
+        self._ledger: Ledger | None = None
+        """None as long as there is no call."""
         self._choice = context.choice
         self._stream_requested = request is not None and request.stream
         self._phase: _ChatPhase = "reading"
@@ -105,6 +109,8 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         self._has_content = False
         self._is_done = False
         self._finish_reason: str | None = None
+        self._canonical_reason: FinishReason = "stop"
+        """What it means."""
         self._usage: Usage | None = None
         self._sources: set[str] = set()
 
@@ -129,12 +135,13 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         if self._phase == "reading":
             self._end_input(out)
         self._close(out)
-        out += self._finish_calls()
+        if self._ledger:
+            out += self._finish_calls(self._ledger)
         # After an error only the raw reason and the usage were still read.
         failed = self._phase == "failed"
         out.append(
             Finish(
-                "error" if failed else canonical_finish_reason(self._finish_reason or "stop"),
+                "error" if failed else self._canonical_reason,
                 raw_reason=self._finish_reason,
                 usage=with_total(self._usage),
                 model=self._model,
@@ -157,7 +164,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         extra = self._details or self._text_extra is not UNSET
         # The finish reason is held to the end: a later chunk may bring a more specific one.
         rest = self._surrogates.held or self._messages or self._finish_reason is not None
-        return bool(metadata or extra or rest or self._ledger.holding)
+        return bool(metadata or extra or rest or (self._ledger and self._ledger.holding))
 
     def _end_input(self, out: list[Part]) -> None:
         """Reads whole messages if nothing was streamed. Fails unless the input ended cleanly."""
@@ -187,7 +194,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 # capture: no-finish-reason
                 # Some hosts never send one: the terminator has to do.
                 self._findings.note("finish-inferred", "no finish reason came: stop is assumed")
-        elif canonical_finish_reason(self._finish_reason) == "error":
+        elif self._canonical_reason == "error":
             # capture: finish-reason-error
             # A router reports the failure of the host behind it in this one word.
             detail = "the upstream finished with an error and did not say which"
@@ -220,7 +227,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         # The next chunk from this template would be the first to repeat the role: a finding.
         if delta is None or (delta.role and self._roles < 2):
             return
-        if isinstance(part, ToolParamsDelta):
+        if isinstance(part, ToolParamsDelta) and self._ledger:
             call = delta.tool_calls[0] if delta.tool_calls and len(delta.tool_calls) == 1 else None
             # With a name, the arguments decide whether it is another call.
             if call is None or call_delta(call).name is not None or delta.function_call is not None:
@@ -277,8 +284,9 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         # A body in place of a stream is complete as it is, with or without a terminator.
         if chunk.object == "chat.completion":  # capture: body-instead-of-stream
             self._is_done = True
-        if len(out) == 1:
-            self._offer_template(chunk, frame, out[0])
+        # With its start, or without: neither says what the chunk does not.
+        if out and (len(out) == 1 or (len(out) == 2 and out[0].__class__ in _STARTS)):
+            self._offer_template(chunk, frame, out[-1])
 
     def _is_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> bool:
         """Whether an object is a chunk, perhaps with an error in it; pings and other events are
@@ -337,10 +345,11 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                 # Routers send the finish chunk again, with the usage.
                 detail = f"finish reason {reason!r} after another one"  # capture: finish-twice
                 self._findings.once("finish-repeated", "", detail)
-            if canonical_finish_reason(self._finish_reason or "stop") == "stop":
+            if self._canonical_reason == "stop":
                 # capture: finish-reasons-differ, finish-reasons-differ-specific-last
                 # The first reason that says more than `stop` wins, in whichever order they come.
                 self._finish_reason = reason
+                self._canonical_reason = canonical_finish_reason(reason)
         if choice.usage is not None and chunk.usage is None:  # capture: usage-inside-the-choice
             self._usage = merged(self._usage, parse_usage(choice.usage))
 
@@ -424,14 +433,18 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         """Ends the text or reasoning that is open, if any."""
         if self._open is None:
             return
-        self._flush_surrogate(out)
+        if self._surrogates.held:
+            self._flush_surrogate(out)
         if self._open == "reasoning":
             out.append(self._details.end(self._open_id, self._origin))
             self._details = ReasoningDetails()
         else:
             extra, self._text_extra = self._text_extra, UNSET
-            signature, origin = signature_in(extra, self._host)
-            out.append(TextEnd(self._open_id, signature=signature, origin=origin, extra=extra))
+            end = TextEnd(self._open_id)
+            if extra is not UNSET:
+                signature, origin = signature_in(extra, self._host)
+                end = TextEnd(self._open_id, signature=signature, origin=origin, extra=extra)
+            out.append(end)
         self._open = None
 
     def _flush_surrogate(self, out: list[Part]) -> None:
@@ -518,10 +531,15 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         for entry in entries:
             if entry.signature and entry.id:  # capture: thought-signature-on-the-call
                 self._call_extras[entry.id] = entry.extra
-        before = len(self._ledger)
-        parts = self._ledger.feed(entries)
+        ledger = self._ledger
+        if ledger is None:
+            tools = self._request.tools if self._request is not None else ()
+            declared = frozenset([tool.name for tool in tools])
+            ledger = self._ledger = Ledger(self._ids, self._findings, declared)
+        before = len(ledger)
+        parts = ledger.feed(entries)
         announced = any(part.__class__ is ToolParamsStart for part in parts)
-        if announced or len(self._ledger) > before:  # also by a call that is not announced yet
+        if announced or len(ledger) > before:  # also by a call that is not announced yet
             self._close(out)
         if announced and self._call_extras:
             for number, part in enumerate(parts):
@@ -531,9 +549,9 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
                     parts[number] = signed
         out += parts
 
-    def _finish_calls(self, *, failed: bool = False) -> list[Part]:
+    def _finish_calls(self, ledger: Ledger, *, failed: bool = False) -> list[Part]:
         """Ends the open calls, each with the origin of its signature."""
-        parts = self._ledger.finish(failed=failed)
+        parts = ledger.finish(failed=failed)
         for number, part in enumerate(parts):
             if isinstance(part, ToolCall) and part.signature is not None:
                 _, origin = signature_in(part.extra, self._host)
@@ -544,7 +562,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         if self._phase != "reading":
             return
         self._flush_surrogate(out)
-        parts = self._finish_calls(failed=True)
+        parts = self._finish_calls(self._ledger, failed=True) if self._ledger else []
         announced = {part.id for part in parts if isinstance(part, ToolParamsEnd)}
         # Deltas that were held back come before the error. The guard ends announced calls itself.
         ends = (ToolParamsEnd, ToolCall)

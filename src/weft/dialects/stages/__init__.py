@@ -16,13 +16,11 @@ class HandlerStage(ABC):
     A stage lives for one response.
     """
 
-    def __init__(self, handlers: Handlers) -> None:
-        self._handlers = handlers
-        """Those of the current state."""
+    _handlers: Handlers
+    """Those of the current state."""
 
-    @property
-    def passes(self) -> bool:
-        return False  # there may always be more to do, unless a stage knows better
+    passes = False
+    """See Stage. There may always be more to do, unless a stage knows better."""
 
     def feed(self, parts: list[Part]) -> list[Part]:
         if self.passes:

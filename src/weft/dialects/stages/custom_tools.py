@@ -78,7 +78,7 @@ class CustomToolCalls(HandlerStage):
     """
 
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
-        super().__init__(_HANDLERS)
+        self._handlers = _HANDLERS
         self._tools = frozenset(tools)
         self._findings = findings
         self._calls: dict[str, _UnwrappedCall | None] = {}  # None: a call of another tool

@@ -61,7 +61,7 @@ class MarkupCalls(HandlerStage):
     """A stage for one response: text in, text and whole calls out."""
 
     def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
-        super().__init__(_HANDLERS)
+        self._handlers = _HANDLERS
         self._markup = markup
         self._ids = ids
         self._findings = findings

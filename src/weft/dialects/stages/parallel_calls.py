@@ -46,17 +46,14 @@ class ParallelCalls(HandlerStage):
     """A stage for one response. `tools` are the names of the tools that were declared."""
 
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
-        super().__init__(_HANDLERS)
+        self._handlers = _HANDLERS
         self._tools = frozenset(tools)
         # A client that declared such a name itself means its own tool.
         self._wrappers = WRAPPERS - self._tools
+        # Nothing can be unwrapped if no tool was declared, or all names of wrappers were.
+        self.passes = not (self._tools and self._wrappers)
         self._findings = findings
         self._held: dict[str, _HeldWrapper] = {}
-
-    @property
-    def passes(self) -> bool:
-        """Whether nothing can be unwrapped: no tool was declared, or all names of wrappers were."""
-        return not (self._tools and self._wrappers)
 
     @property
     def holding(self) -> bool:

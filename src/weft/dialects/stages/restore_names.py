@@ -45,7 +45,7 @@ class RestoreNames(HandlerStage):
         ids: Mapping[str, str] = _NONE,
         tools: Iterable[Tool] = (),
     ) -> None:
-        super().__init__(_HANDLERS)
+        self._handlers = _HANDLERS
         self._names = names
         self._ids = ids
         grouped = [(tool.name, tool.namespace) for tool in tools if tool.namespace]

@@ -72,7 +72,7 @@ class StopSequences(HandlerStage):
     """A stage for one response."""
 
     def __init__(self, stop: tuple[str, ...], findings: Findings) -> None:
-        super().__init__(_SEARCHING)
+        self._handlers = _SEARCHING
         # The first that is complete at a character is then the longest of them.
         longest_first = sorted(set(filter(None, stop)), key=len, reverse=True)
         self._sequences = [_SequenceMatcher(text) for text in longest_first]

@@ -8,7 +8,6 @@ closing tag at the beginning of the answer is dropped. Text that may become a ta
 
 from enum import Enum
 
-from weft.assembler import Buffer
 from weft.dialects.stages import Handlers, HandlerStage, partial_match
 from weft.findings import Findings
 from weft.ids import Ids
@@ -33,14 +32,14 @@ class _TagState(Enum):
     INSIDE = "inside"
     AFTER = "after"  # right after the closing tag: newlines are dropped
     CUT = "cut"  # an error came: the end of a text that never started is dropped
-    PLAIN = "plain"
+    PLAIN = "plain"  # no tag can come any more, and the stage passes
 
 
 class ThinkTags(HandlerStage):
     """A stage for one response. `implicit`: the answer starts inside the tags, without one."""
 
     def __init__(self, ids: Ids, findings: Findings, *, implicit: bool = False) -> None:
-        super().__init__(_HANDLERS)
+        self._handlers = _HANDLERS
         self._ids = ids
         self._findings = findings
         self._implicit = implicit
@@ -48,19 +47,14 @@ class ThinkTags(HandlerStage):
         # The one tag that can come next: the closing one, once reasoning came in a field.
         self._tag = _OPENER
         self._start: TextStart | None = None  # of the text that is held back
-        self._held = Buffer()
+        self._held = ""
         self._reasoning_id = ""
-
-    @property
-    def passes(self) -> bool:
-        """Whether no tag can come any more."""
-        return self._where is _TagState.PLAIN
 
     @property
     def holding(self) -> bool:
         """Whether text is held back that may be a tag."""
         began = self._where is _TagState.BEFORE and self._start is not None
-        return began or self._held.length > 0
+        return began or self._held != ""
 
     def finish(self) -> list[Part]:
         """Returns what was held back, if neither an end nor an error came."""
@@ -85,12 +79,12 @@ class ThinkTags(HandlerStage):
         if self._start is None or part.id != self._start.id:
             out.append(part)
             return
-        self._held.add(part.delta)
+        self._held += part.delta
         if self._where is _TagState.BEFORE:
             # capture: think-tag-in-three-pieces, think-tags-cut-everywhere
-            text = self._held.text.lstrip(_WHITESPACE)
+            text = self._held.lstrip(_WHITESPACE)
             if text.startswith(self._tag):
-                self._held.set(text[len(self._tag) :])
+                self._held = text[len(self._tag) :]
                 if self._tag is _OPENER:
                     self._start_reasoning(out)
                 else:
@@ -102,17 +96,17 @@ class ThinkTags(HandlerStage):
                 self._no_tag(out)
         if self._where is _TagState.INSIDE:
             # Only what may be the beginning of the closing tag stays held.
-            before, closer, after = self._held.text.partition(_CLOSER)
+            before, closer, after = self._held.partition(_CLOSER)
             end = len(before) if closer else len(before) - partial_match(before, _CLOSER)
             self._emit_reasoning(before[:end], out)
-            self._held.set(after if closer else before[end:])
+            self._held = after if closer else before[end:]
             if closer:
                 self._where = _TagState.AFTER
                 out.append(ReasoningEnd(self._reasoning_id))
         if self._where is _TagState.AFTER:
             # Templates put newlines between the closing tag and the answer.
-            self._held.set(self._held.text.lstrip("\r\n"))
-            if self._held.length:
+            self._held = self._held.lstrip("\r\n")
+            if self._held:
                 self._plain(out)
 
     def _no_tag(self, out: list[Part]) -> None:
@@ -134,12 +128,12 @@ class ThinkTags(HandlerStage):
 
     def _plain(self, out: list[Part]) -> None:
         """All that follows is text."""
-        self._where = _TagState.PLAIN
+        self._where, self.passes = _TagState.PLAIN, True
         if self._start is not None:
             out.append(self._start)
-            if self._held.length:
-                out.append(TextDelta(self._start.id, self._held.text))
-        self._held.set("")
+            if self._held:
+                out.append(TextDelta(self._start.id, self._held))
+        self._held = ""
 
     def _text_end(self, part: TextEnd, out: list[Part]) -> None:
         if self._start is None or part.id != self._start.id:
@@ -150,7 +144,7 @@ class ThinkTags(HandlerStage):
             out.append(part)
         # capture: think-tag-later-is-text
         # The answer has begun: a tag in a later text is text.
-        self._where, self._start = _TagState.PLAIN, None
+        self._where, self.passes, self._start = _TagState.PLAIN, True, None
 
     def _release(self, out: list[Part]) -> None:
         """Emits what is held, as text or as reasoning."""
@@ -159,11 +153,11 @@ class ThinkTags(HandlerStage):
             self._no_tag(out)
         if self._where is _TagState.INSIDE:
             # capture: think-tag-never-closed, think-tag-open-at-a-cut
-            self._emit_reasoning(self._held.text, out)
+            self._emit_reasoning(self._held, out)
             out.append(ReasoningEnd(self._reasoning_id))
         if self._where is not _TagState.PLAIN:
             self._where = _TagState.CUT
-            self._held.set("")
+            self._held = ""
 
 
 _HANDLERS: Handlers = {

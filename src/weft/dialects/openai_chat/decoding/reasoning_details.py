@@ -16,7 +16,7 @@ _Key = tuple[str | None, int | None]
 """The type and the index of a detail."""
 
 
-class ReasoningDetails:
+class ReasoningDetails(msgspec.Struct, eq=False):
     """The details of one reasoning, merged by type and index.
 
     A reasoning is signed when it is complete: by a signature, or by encrypted `data`. Until then
@@ -24,12 +24,9 @@ class ReasoningDetails:
     sequence, and those of one reasoning may have several numbers.
     """
 
-    __slots__ = ("_details", "_texts", "signed")
-
-    def __init__(self) -> None:
-        self._details: dict[_Key, ChatReasoningDetail] = {}
-        self._texts: dict[_Key, Buffer] = {}
-        self.signed = False  # not a property: the decoder reads it for every delta of reasoning
+    _details: dict[_Key, ChatReasoningDetail] = {}
+    _texts: dict[_Key, Buffer] = {}
+    signed: bool = False  # not a property: the decoder reads it for every delta of reasoning
 
     def __bool__(self) -> bool:
         """Whether there are details: they are emitted with the end of the reasoning."""
