@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.findings import Finding
-from weft.large_json import joined
+from weft.large_json import LARGE, joined
 from weft.parts import (
     Delta,
     ErrorKind,
@@ -73,7 +73,8 @@ class Buffer(msgspec.Struct, eq=False):
     def text(self) -> str:
         if self._pieces or len(self._blocks) > 1:
             # What was joined is kept as the only block: a second read costs nothing.
-            self._blocks = [joined([*self._blocks, *self._pieces])]
+            pieces = [*self._blocks, *self._pieces]
+            self._blocks = ["".join(pieces) if self.length <= LARGE else joined(pieces)]
             self._pieces.clear()
         return self._blocks[0] if self._blocks else ""
 

@@ -248,8 +248,9 @@ class Pipe:
         template = self._frame_decoder.template
         if template is None or self.watch is not None or self.guard.holding:
             return None
-        if any(stage.reads(template.kind, template.id) for stage in self._stages):
-            return None
+        for stage in self._stages:
+            if stage.reads(template.kind, template.id):
+                return None
         return template
 
     @property
@@ -260,10 +261,11 @@ class Pipe:
     @property
     def holding(self) -> bool:
         """Whether content of the frames so far has not been returned as parts yet."""
-        if self._frame_decoder.holding or self.guard.holding:
-            return True
         # No generator: this runs for every frame that is passed through.
-        return True in [stage.holding for stage in self._stages]
+        holding = self._frame_decoder.holding or self.guard.holding
+        for stage in self._stages:
+            holding = holding or stage.holding
+        return holding
 
     def fail(self, error: ErrorPart) -> list[Part]:
         """Ends the content with an error from outside the stream, such as a timeout."""

@@ -21,7 +21,8 @@ class Ids:
 
     def mint(self, prefix: str) -> str:
         """Returns `<prefix>_<32 hex digits>`, another one at each call."""
-        number = self._count(prefix)
+        number = self._counts.get(prefix, 0)
+        self._counts[prefix] = number + 1
         text = f"{prefix}:{number}".encode()
         # Keyed, so that nobody can compute the other ids from one: stored responses are fetched by
         # their id.
@@ -29,7 +30,10 @@ class Ids:
 
     def local(self, prefix: str) -> str:
         """Returns `<prefix>_<n>`, unique in this response only: for parts without a wire id."""
-        return f"{prefix}_{self._count('local ' + prefix)}"
+        key = "local " + prefix
+        number = self._counts.get(key, 0)
+        self._counts[key] = number + 1
+        return f"{prefix}_{number}"
 
     def state(self) -> tuple[bytes, dict[str, int]]:
         """What `restored` needs to mint the same ids as this does from here on."""
@@ -41,11 +45,6 @@ class Ids:
         ids = cls()
         ids._seed, ids._counts = seed, dict(counts)
         return ids
-
-    def _count(self, prefix: str) -> int:
-        number = self._counts.get(prefix, 0)
-        self._counts[prefix] = number + 1
-        return number
 
 
 class CaptureIds(Ids):

@@ -27,6 +27,11 @@ EventKey = tuple[str, int, int] | tuple[str, int, int, str]
 of the part, and the id of an item that it announces."""
 
 
+def nothing(frame: Frame) -> None:
+    """What frames have of a thing that a wire does not have. Callers may compare it, and save the
+    call."""
+
+
 class FrameDecoder(Protocol):
     """Frames in, parts out. Takes any frames; the parts need a guard."""
 
@@ -216,7 +221,7 @@ class Dialect:
     terminator: bytes | None = None
     """The data of the event that ends every stream; not every upstream sends it."""
 
-    snapshot: Callable[[Frame], bytes | None] = lambda frame: None
+    snapshot: Callable[[Frame], bytes | None] = nothing
     """The response object in this frame, on a wire whose events contain it."""
 
     # What the gateway may do with a stream
@@ -236,10 +241,10 @@ class Dialect:
     """The data of this frame with another model name, if clients send that name back; None: the
     upstream's name is passed on."""
 
-    number: Callable[[Frame], int | None] = lambda frame: None
+    number: Callable[[Frame], int | None] = nothing
     """The number of this event, on a wire that numbers its events."""
 
-    event_key: Callable[[Frame], EventKey | None] = lambda frame: None
+    event_key: Callable[[Frame], EventKey | None] = nothing
     """Identifies an event that must not be sent twice and that no part stands for."""
 
     # A comment, which every reader of server-sent events skips (WHATWG HTML, "9.2.6 Interpreting an

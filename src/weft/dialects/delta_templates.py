@@ -75,7 +75,7 @@ class FrameTemplate:
         colon = _colon(rest)
         value = colon + _json(part.delta)
         # Not equal if the server escapes other characters than msgspec does: no template then.
-        if not _is_whole(frame) or not rest.startswith(value):
+        if not rest.startswith(value) or frame.id is not None or frame.cut or frame.split:
             return None
         after = rest[len(value) :]
         # An escape could hide a quote, so that strings begin and end elsewhere than they seem to.
@@ -184,11 +184,6 @@ def _is_top_level(rest: bytes) -> bool:
 def _colon(rest: bytes) -> bytes:
     """What stands between a key and its value."""
     return b": " if rest.startswith(b": ") else b":"
-
-
-def _is_whole(frame: Frame) -> bool:
-    """Whether an event is framed correctly, and has no `id:` line: it may be a replay."""
-    return frame.id is None and not (frame.cut or frame.split)
 
 
 class Counter(Protocol):

@@ -1,7 +1,7 @@
 """A response back into parts: item after item, as if nothing had overlapped."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from weft.assembler import Item, ReasoningItem, Response, TextItem
 from weft.parts import (
@@ -26,6 +26,43 @@ from weft.parts import (
 )
 
 SourcesByText = dict[str, list[Source]]
+
+
+class JoinedTexts(Protocol):
+    """Whole texts by the ids of their parts: what encoders read of an assembler."""
+
+    def text(self, id: str) -> str: ...
+
+    def reasoning(self, id: str) -> str: ...
+
+    def joined(self, call: str) -> str: ...
+
+
+class ResponseTexts:
+    """The texts of a response, which was assembled before."""
+
+    __slots__ = ("_calls", "_reasonings", "_texts")
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._texts: dict[str, str] = {}
+        self._reasonings: dict[str, str] = {}
+        self._calls: dict[str, str] = {}
+        for item in items:
+            if isinstance(item, TextItem):
+                self._texts[item.id] = item.text
+            elif isinstance(item, ReasoningItem):
+                self._reasonings[item.id] = item.text
+            elif isinstance(item, ToolCall):
+                self._calls[item.id] = item.params
+
+    def text(self, id: str) -> str:
+        return self._texts.get(id, "")
+
+    def reasoning(self, id: str) -> str:
+        return self._reasonings.get(id, "")
+
+    def joined(self, call: str) -> str:
+        return self._calls.get(call, "")
 
 
 def response_to_parts(response: Response, *, in_place: bool = False) -> list[Part]:
@@ -67,6 +104,8 @@ def _arrange(items: Sequence[Item]) -> tuple[list[Item], SourcesByText]:
     """Takes sources out, by the text that they cite, and brings the items of one id and kind
     together, at the place of the first.
     """
+    if len(items) < 2:
+        return list(items), {}
     texts = {item.id for item in items if isinstance(item, TextItem)}
     sources: SourcesByText = {}
     groups: dict[object, list[Item]] = {}

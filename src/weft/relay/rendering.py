@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
-from weft.dialects.base import Dialect, EventEncoder, EventKey, PassthroughHistory
+from weft.dialects.base import Dialect, EventEncoder, EventKey, PassthroughHistory, nothing
 from weft.dialects.delta_templates import EventTemplate
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
@@ -136,13 +136,17 @@ class SentState:
 
     def add(self, frames: Iterable[tuple[Frame, int | None]], parts: Iterable[Part]) -> None:
         """The client was sent these frames, each with its number; they contain these parts."""
+        event_key = self._dialect.event_key
         for frame, number in frames:
-            key = self._dialect.event_key(frame)
-            self.number = self.number if number is None else number
+            if number is not None:
+                self.number = number
+            key = None if event_key is nothing else event_key(frame)
             if key is not None:
                 self._event_keys.add(key)
-        # Deltas would be the whole response once more; the fold has them joined.
-        self._parts += [part for part in parts if part.__class__ not in _DELTAS]
+        for part in parts:
+            # Deltas would be the whole response once more; the fold has them joined.
+            if part.__class__ not in _DELTAS:
+                self._parts.append(part)
 
     @property
     def response_id(self) -> str | None:
@@ -278,7 +282,10 @@ class Passthrough:
         if not self._passes:
             return None if self._encoder is None else self._encoder.delta_template(last)
         event = self._event(frame)
-        if event.data is not frame.data or self._dialect.event_key(frame) is not None:
+        if event.data is not frame.data:
+            return None
+        event_key = self._dialect.event_key
+        if event_key is not nothing and event_key(frame) is not None:
             return None
         return _Verbatim(event.name, self._sent if event.number is not None else None)
 
@@ -298,7 +305,9 @@ class Passthrough:
         holding = self._pipe.holding
         # At the end of the input (no frame), only an encoder can write what is still held.
         whole = holding if frame is None else self._dialect.is_whole(frame)
-        broken = self._pipe.findings.found or ErrorPart in [part.__class__ for part in parts]
+        broken = bool(self._pipe.findings.found)
+        for part in parts:
+            broken = broken or part.__class__ is ErrorPart
         if broken or whole:  # whole: a body instead of a stream
             # The parts of the waiting frames stay in `_unsent`: the encoder writes them.
             self._passes, self._waiting = False, []
@@ -316,21 +325,20 @@ class Passthrough:
             return
         if parts and isinstance(parts[0], ResponseMetadata):
             self._note_model(parts[0].model)
-        frames = [
-            frame
-            for frame, has_parts in waiting
+        sent: list[tuple[Frame, int | None]] = []
+        for frame, has_parts in waiting:
             # A frame without parts (a ping, an unknown event) is forwarded: clients may know more
             # than we do.
-            if has_parts or not (self._hides_usage and self._dialect.only_usage(frame))
-        ]
-        events = [self._event(frame) for frame in frames]
-        self._sent.add(zip(frames, [event.number for event in events], strict=True), parts)
-        self._out += events
-        if parts and isinstance(parts[-1], Finish):
+            if has_parts or not (self._hides_usage and self._dialect.only_usage(frame)):
+                event = self._event(frame)
+                self._out.append(event)
+                sent.append((frame, event.number))
+        self._sent.add(sent, parts)
+        if parts and parts[-1].__class__ is Finish:
             self._ended = True
             terminator = self._dialect.terminator
             # With or without `[DONE]` from the upstream, the client gets one.
-            if terminator is not None and (not frames or frames[-1].data != terminator):
+            if terminator is not None and (not sent or sent[-1][0].data != terminator):
                 self._out.append(Event("", terminator))
 
     def _note_model(self, model: str | None) -> None:
@@ -346,11 +354,12 @@ class Passthrough:
             self._context = replace(self._context, request=request)
 
     def _event(self, frame: Frame) -> Event:
-        rename = self._dialect.with_model
-        if self._model is not None and rename is not None:
-            frame = replace_data(frame, rename(frame, self._model))
-        number, snapshot = self._dialect.number(frame), self._dialect.snapshot(frame)
-        return Event(self._dialect.event_name(frame), frame.data, number, snapshot)
+        dialect = self._dialect
+        if self._model is not None and dialect.with_model is not None:
+            frame = replace_data(frame, dialect.with_model(frame, self._model))
+        number = None if dialect.number is nothing else dialect.number(frame)
+        snapshot = None if dialect.snapshot is nothing else dialect.snapshot(frame)
+        return Event(dialect.event_name(frame), frame.data, number, snapshot)
 
 
 class ErrorStream:

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from weft.assembler import Assembler, Response, merged
+from weft.assembler import Response, merged
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.encoding.losses import (
@@ -46,7 +46,7 @@ from weft.dialects.anthropic_messages.mapping import (
 from weft.dialects.anthropic_messages.wire import FINISH_REASONS, NAME
 from weft.dialects.base import PassthroughHistory
 from weft.dialects.delta_templates import EventTemplate
-from weft.dialects.replay import response_to_parts
+from weft.dialects.replay import JoinedTexts, ResponseTexts, response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     Delta,
@@ -88,7 +88,7 @@ class MessagesEncoder:
     def __init__(
         self,
         context: Context,
-        fold: Assembler,
+        fold: JoinedTexts,
         findings: Findings,
         writer: MessagesEventWriter | None = None,
     ) -> None:
@@ -170,7 +170,8 @@ class MessagesEncoder:
     def _on_finish(self, part: Finish) -> None:
         for call in self._unanswered.values():
             self._losses.not_carried(call.type, call.id, "its result is not in this response")
-        self._resolve_unusable_calls(part)
+        if self._queue:
+            self._resolve_unusable_calls(part)
         usage = merged(self._usage, part.usage)
         if self._state is _EncoderState.FAILED:
             self._losses.usage_after_error(usage)
@@ -245,7 +246,8 @@ class MessagesEncoder:
         if self._queue[0] is block:
             block.open(self._writer, self._fold)
             # A whole block, or a call that came complete, ended before it was announced.
-            self._close_ended()
+            if block.ended:
+                self._close_ended()
 
     def _delta(
         self, block: BlockWriter, part: TextDelta | ReasoningDelta | ToolParamsDelta
@@ -443,10 +445,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     if response.error is not None:
         writer.error(wire.MessagesError(type_of(response.error), response.error.message))
         return writer.body
-    # The encoder reads the text of waiting blocks from a fold, so the parts are folded first.
-    fold = Assembler()
+    fold = ResponseTexts(response.items)
     parts = response_to_parts(response)
-    for part in parts:
-        fold.feed(part)
     MessagesEncoder(context, fold, findings or Findings(), writer).feed(parts)
     return writer.body

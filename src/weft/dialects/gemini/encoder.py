@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from weft.assembler import Assembler, Response, merged
+from weft.assembler import Response, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
 from weft.dialects.delta_templates import EventTemplate, SilentTemplate
@@ -35,7 +35,7 @@ from weft.dialects.gemini.mapping import (
     render_time,
     render_usage,
 )
-from weft.dialects.replay import response_to_parts
+from weft.dialects.replay import JoinedTexts, ResponseTexts, response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     Delta,
@@ -102,7 +102,7 @@ class GeminiEncoder:
     def __init__(
         self,
         context: Context,
-        fold: Assembler,
+        fold: JoinedTexts,
         findings: Findings,
         writer: FrameWriter | None = None,
     ) -> None:
@@ -417,10 +417,8 @@ def body(response: Response, context: Context, findings: Findings) -> bytes:
     if response.error is not None:
         writer.error(render_error(response.error))
         return writer.body
-    fold = Assembler()
+    fold = ResponseTexts(response.items)
     parts = response_to_parts(response)
-    for part in parts:
-        fold.feed(part)
     # The same encoder with another writer: what a body says cannot differ from its stream.
     GeminiEncoder(context, fold, findings, writer).feed(parts)
     return writer.body

@@ -68,6 +68,7 @@ _FUNCTION_CALL_INDEX = -1
 # longer than two calls (Python 3.11).
 
 _STARTS = (TextStart, ReasoningStart)
+_DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 _ChatPhase = Literal["reading", "failed", "closed"]
 
@@ -161,7 +162,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         if self._phase != "reading":
             return False
         metadata = not self._metadata_sent and (self._response_id or self._created or self._model)
-        extra = self._details or self._text_extra is not UNSET
+        extra = self._text_extra is not UNSET or (self._open == "reasoning" and self._details)
         # The finish reason is held to the end: a later chunk may bring a more specific one.
         rest = self._surrogates.held or self._messages or self._finish_reason is not None
         return bool(metadata or extra or rest or (self._ledger and self._ledger.holding))
@@ -284,8 +285,10 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         # A body in place of a stream is complete as it is, with or without a terminator.
         if chunk.object == "chat.completion":  # capture: body-instead-of-stream
             self._is_done = True
-        # With its start, or without: neither says what the chunk does not.
-        if out and (len(out) == 1 or (len(out) == 2 and out[0].__class__ in _STARTS)):
+        # With its start, or without: that says nothing which the chunk does not.
+        size = len(out)
+        alone = size == 1 or (size == 2 and out[0].__class__ in _STARTS)
+        if alone and out[-1].__class__ in _DELTAS:
             self._offer_template(chunk, frame, out[-1])
 
     def _is_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> bool:

@@ -12,12 +12,12 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.assembler import Item, ReasoningItem, Response, TextItem, merged
+from weft.assembler import Response, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
 from weft.dialects.delta_templates import EventTemplate
@@ -27,7 +27,7 @@ from weft.dialects.openai_chat.encoding.writers import ChatWriter, ChunkWriter, 
 from weft.dialects.openai_chat.errors import ChatErrorBody, render_error
 from weft.dialects.openai_chat.mapping import new_id, render_annotations, render_call
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.replay import response_to_parts
+from weft.dialects.replay import JoinedTexts, ResponseTexts, response_to_parts
 from weft.findings import Findings
 from weft.large_json import write_text
 from weft.parts import (
@@ -56,14 +56,6 @@ from weft.parts import (
 from weft.sse import DONE, Event
 
 _json = msgspec.json.Encoder().encode
-
-
-class JoinedTexts(Protocol):
-    """Whole texts by the ids of their parts: what the encoder reads of an assembler."""
-
-    def text(self, id: str) -> str: ...
-
-    def reasoning(self, id: str) -> str: ...
 
 
 class ChatEncoder:
@@ -344,20 +336,6 @@ _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
 # A response that is not streamed
 
 
-class _ResponseTexts:
-    """The texts of a response, by their ids."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        texts = (one for one in items if isinstance(one, TextItem | ReasoningItem))
-        self._texts = {(one.__class__, one.id): one.text for one in texts}
-
-    def text(self, id: str) -> str:
-        return self._texts[TextItem, id]
-
-    def reasoning(self, id: str) -> str:
-        return self._texts[ReasoningItem, id]
-
-
 _DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
@@ -371,7 +349,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
         same_dialect = response.dialect == NAME
         return _json(ChatErrorBody(render_error(response.error, same_dialect=same_dialect)))
     writer = CompletionWriter()
-    texts = _ResponseTexts(response.items)
+    texts = ResponseTexts(response.items)
     encoder = ChatEncoder(context, texts, findings or Findings(), writer)
     parts = response_to_parts(response, in_place=True)
     # `response_to_parts` always ends with a finish; a response in progress has none.

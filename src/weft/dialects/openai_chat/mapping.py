@@ -133,13 +133,17 @@ def parse_usage(usage: wire.ChatUsage) -> Usage | None:
     completion = usage.completion_tokens_details or wire.ChatTokenDetails()
     # capture: usage-in-a-last-chunk
     # Hosts put the cached tokens into the details, under a name of their own, or beside them.
-    cached = (prompt.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
+    cached = prompt.cached_tokens
+    if cached is None:
+        cached = usage.prompt_cache_hit_tokens
+    if cached is None:
+        cached = usage.cached_tokens
     found = Usage(
         input_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
         total_tokens=usage.total_tokens,
         reasoning_tokens=completion.reasoning_tokens,
-        cache_read_tokens=next((count for count in cached if count is not None), None),
+        cache_read_tokens=cached,
         cache_write_tokens=prompt.cache_write_tokens,
     )
     # Some chunks have `usage: {}`.

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Raw
 
 from weft import large_json
-from weft.assembler import Assembler, Response, merged
+from weft.assembler import Response, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
 from weft.dialects.delta_templates import EventTemplate
@@ -48,7 +48,7 @@ from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.raw_json import decode_or_default, to_one_line
-from weft.dialects.replay import response_to_parts
+from weft.dialects.replay import JoinedTexts, ResponseTexts, response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     Delta,
@@ -99,7 +99,7 @@ class ResponsesEncoder:
     def __init__(
         self,
         context: Context,
-        fold: Assembler,
+        fold: JoinedTexts,
         findings: Findings,
         events: EventWriter | None = None,
     ) -> None:
@@ -116,7 +116,10 @@ class ResponsesEncoder:
         self._shows_raw = context.request is not None and "reasoning.raw" in context.request.include
         self._events = events or EventWriter()
         self._items = OutputWriter(self._events, context.ids, findings)
-        self._calls = CallWriter(self._items, fold)
+        self._calls: CallWriter | None = None
+        """None as long as there is no call."""
+        self._model: str | None = None
+        """The model of the response."""
         self._texts: dict[str, TextPartWriter] = {}
         self._reasonings: dict[str, ReasoningPartWriter] = {}
         self._waiting: list[Raw] = []
@@ -136,8 +139,9 @@ class ResponsesEncoder:
         for part in parts:
             # Order matters: the deferred item is announced before any other starts, and items that
             # only waited for more parts are closed before the next part writes anything.
-            if self._calls.deferred is not None:
-                self._calls.announce_deferred(self._calls.deferred, part)
+            calls = self._calls
+            if calls is not None and calls.deferred is not None:
+                calls.announce_deferred(calls.deferred, part)
             if self._items.closable and self._error is None:
                 # only a text or reasoning continues an item
                 group = part.item_id if isinstance(part, TextStart | ReasoningStart) else None
@@ -154,7 +158,8 @@ class ResponsesEncoder:
         """Continues after the upstream's own events, with their numbers, indexes and ids. Open
         parts are continued, and nothing is written twice.
         """
-        self._calls.resume()
+        if self._calls is not None:
+            self._calls.resume()
         sent = frozenset(mark[:3] for mark in passed_on.event_keys)
         self._events.sent = sent
         self._items.resume(
@@ -182,6 +187,11 @@ class ResponsesEncoder:
         snapshot = to_one_line(_json(response) if short else large_json.write(response))
         self._events.write(type, NO_ITEM, b'"response":', snapshot, more, snapshot=snapshot)
 
+    def _call_writer(self) -> CallWriter:
+        if self._calls is None:
+            self._calls = CallWriter(self._items, self._fold, self._model)
+        return self._calls
+
     # The response
 
     def _metadata(self, part: ResponseMetadata) -> None:
@@ -193,7 +203,7 @@ class ResponsesEncoder:
         # An integer: the specification rejects fractions of a second.
         response.created_at = context.now if created is None else created
         response.model = context.model_name(part.model)
-        self._calls.model = part.model
+        self._model = part.model
         self._usage = part.usage
         if part.store is not None:
             response.store = part.store
@@ -210,12 +220,13 @@ class ResponsesEncoder:
     def _on_error(self, part: ErrorPart) -> None:
         # The error itself is written with the finish, after the ends of open items: the official
         # client raises at an `error` event and reads nothing behind it.
-        self._calls.fail()
+        self._call_writer().fail()
         self._items.close_ready()
         self._error = part
 
     def _on_finish(self, part: Finish) -> None:
-        self._close_open_items(part)
+        is_incomplete = self._is_incomplete(part)
+        self._close_open_items(cut=is_incomplete)
         response = self.response
         # An upstream may answer under a dated name of the model, which the client did not ask for.
         if self._context.request is None:  # else it is the requested one
@@ -231,7 +242,7 @@ class ResponsesEncoder:
             self._incomplete("cancelled", "cancelled")
         elif self._error is not None:
             self._failed(self._error)
-        elif self._is_incomplete(part):
+        elif is_incomplete:
             reason = INCOMPLETE_REASONS.get(part.reason, "tool_call_incomplete")
             # In a response of this dialect, the raw reason is the reason, unless it had none and is
             # the status.
@@ -254,11 +265,12 @@ class ResponsesEncoder:
     def _is_incomplete(self, part: Finish) -> bool:
         """Whether the response is incomplete. One from this dialect keeps its status."""
         # A reason that no other dialect knows (`max_messages`) is incomplete here too.
-        if self._items.is_native and part.raw_reason is not None and not self._calls.is_cut:
+        is_cut = self._calls is not None and self._calls.is_cut
+        if self._items.is_native and part.raw_reason is not None and not is_cut:
             return part.raw_reason != "completed" and part.reason in (*INCOMPLETE_REASONS, "other")
-        return part.reason in INCOMPLETE_REASONS or self._calls.is_cut
+        return part.reason in INCOMPLETE_REASONS or is_cut
 
-    def _close_open_items(self, part: Finish) -> None:
+    def _close_open_items(self, *, cut: bool) -> None:
         """Closes open items. After an error they are incomplete, and calls are not closed at all.
         In an incomplete response each item knows whether it was cut off; those from this dialect
         were closed with their status.
@@ -267,7 +279,6 @@ class ResponsesEncoder:
         # Responses, State machines). So only the last message or reasoning counts as cut by a
         # limit.
         failed = self._error is not None
-        cut = self._is_incomplete(part)
         for item, is_last in self._items.open_items():
             if failed and not item.closes_on_error:
                 self._items.abandon(item)
@@ -286,8 +297,9 @@ class ResponsesEncoder:
         response.completed_at = max(self._context.now, response.created_at)
         # `incomplete` until the tool outputs come. The specification itself has no such state:
         # there a turn that ends in calls is completed.
-        if self._tool_session and self._calls.pending and part.reason == "tool-calls":
-            action = wire.RequiredAction(wire.SubmitToolOutputs(self._calls.pending))
+        pending = self._calls.pending if self._calls is not None else []
+        if self._tool_session and pending and part.reason == "tool-calls":
+            action = wire.RequiredAction(wire.SubmitToolOutputs(pending))
             response.status, response.completed_at = "incomplete", None
             response.required_action = action
             more = b',"required_action":%b' % _json(action)
@@ -340,10 +352,11 @@ class ResponsesEncoder:
                 self._annotate(text, annotation)
 
     def delta_template(self, last: Delta) -> EventTemplate | None:
-        if isinstance(last, ToolParamsDelta):
-            return self._calls.delta_template(last.id)
+        kind = last.__class__
+        if kind is ToolParamsDelta:
+            return self._call_writer().delta_template(last.id)
         # Both are open, and the reasoning has its part: they have just got a delta.
-        writers = self._reasonings if isinstance(last, ReasoningDelta) else self._texts
+        writers = self._reasonings if kind is ReasoningDelta else self._texts
         return self._events.delta_template(writers[last.id].delta_prefix)
 
     def _text_delta(self, part: TextDelta) -> None:
@@ -363,10 +376,14 @@ class ResponsesEncoder:
             type = "response.output_text.done"
             key = b',"logprobs":%b,"text":' % bytes(text.logprobs)
         # The same text goes out four times: here, in its part, in its item and in the snapshot.
-        self._events.write_value(type, text.position, text.locator, key, value=full_text)
+        short = len(full_text) <= large_json.SLICE
+        self._events.write_value(
+            type, text.position, text.locator, key, value=full_text, short=short
+        )
+        whole, short = text.render(full_text), short and text.is_plain
         type, key = "response.content_part.done", b',"part":'
         text.item.parts[text.index] = self._events.write_value(
-            type, text.position, text.locator, key, value=text.render(full_text)
+            type, text.position, text.locator, key, value=whole, short=short
         )
         self._items.part_done(text.item)
 
@@ -485,7 +502,7 @@ class ResponsesEncoder:
             ]
             encrypted = wrap_reasoning(
                 part,
-                self._calls.model,
+                self._model,
                 reasoning.start,
                 self._fold.reasoning(part.id),  # clients may not send the text back
                 tuple(ReasoningText(earlier.start.kind, earlier.text) for earlier in before),
@@ -547,7 +564,7 @@ class ResponsesEncoder:
 
 
 def _of_calls(handle: Callable[[CallWriter, Any], None]) -> Callable[[ResponsesEncoder, Any], None]:
-    return lambda encoder, part: handle(encoder._calls, part)
+    return lambda encoder, part: handle(encoder._call_writer(), part)
 
 
 _HANDLERS: dict[type[Part], Callable[[ResponsesEncoder, Any], None]] = {
@@ -586,10 +603,8 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     error = response.error
     if error is not None:
         return write_error(ErrorPart(error.kind, error.message, error.code, error.status))[1]
-    fold = Assembler()
+    fold = ResponseTexts(response.items)
     encoder = ResponsesEncoder(context, fold, findings or Findings(), NullEventWriter())
     parts = response_to_parts(response)
-    for part in parts:
-        fold.feed(part)
     encoder.feed(parts)
     return large_json.write(encoder.response)

@@ -8,6 +8,7 @@ closing tag at the beginning of the answer is dropped. Text that may become a ta
 
 from enum import Enum
 
+from weft.assembler import Buffer
 from weft.dialects.stages import Handlers, HandlerStage, partial_match
 from weft.findings import Findings
 from weft.ids import Ids
@@ -47,14 +48,14 @@ class ThinkTags(HandlerStage):
         # The one tag that can come next: the closing one, once reasoning came in a field.
         self._tag = _OPENER
         self._start: TextStart | None = None  # of the text that is held back
-        self._held = ""
+        self._held = Buffer()
         self._reasoning_id = ""
 
     @property
     def holding(self) -> bool:
         """Whether text is held back that may be a tag."""
         began = self._where is _TagState.BEFORE and self._start is not None
-        return began or self._held != ""
+        return began or self._held.length > 0
 
     def finish(self) -> list[Part]:
         """Returns what was held back, if neither an end nor an error came."""
@@ -79,12 +80,20 @@ class ThinkTags(HandlerStage):
         if self._start is None or part.id != self._start.id:
             out.append(part)
             return
-        self._held += part.delta
+        if self._where is _TagState.BEFORE and not (self._held.length or self._implicit):
+            # Nearly every answer begins with anything but a tag, and both tags with the same
+            # character.
+            first = part.delta.lstrip(_WHITESPACE)[:1]
+            if first and first != "<":
+                self._plain(out)
+                out.append(part)
+                return
+        self._held.add(part.delta)
         if self._where is _TagState.BEFORE:
             # capture: think-tag-in-three-pieces, think-tags-cut-everywhere
-            text = self._held.lstrip(_WHITESPACE)
+            text = self._held.text.lstrip(_WHITESPACE)
             if text.startswith(self._tag):
-                self._held = text[len(self._tag) :]
+                self._held.set(text[len(self._tag) :])
                 if self._tag is _OPENER:
                     self._start_reasoning(out)
                 else:
@@ -96,17 +105,17 @@ class ThinkTags(HandlerStage):
                 self._no_tag(out)
         if self._where is _TagState.INSIDE:
             # Only what may be the beginning of the closing tag stays held.
-            before, closer, after = self._held.partition(_CLOSER)
+            before, closer, after = self._held.text.partition(_CLOSER)
             end = len(before) if closer else len(before) - partial_match(before, _CLOSER)
             self._emit_reasoning(before[:end], out)
-            self._held = after if closer else before[end:]
+            self._held.set(after if closer else before[end:])
             if closer:
                 self._where = _TagState.AFTER
                 out.append(ReasoningEnd(self._reasoning_id))
         if self._where is _TagState.AFTER:
             # Templates put newlines between the closing tag and the answer.
-            self._held = self._held.lstrip("\r\n")
-            if self._held:
+            self._held.set(self._held.text.lstrip("\r\n"))
+            if self._held.length:
                 self._plain(out)
 
     def _no_tag(self, out: list[Part]) -> None:
@@ -131,9 +140,9 @@ class ThinkTags(HandlerStage):
         self._where, self.passes = _TagState.PLAIN, True
         if self._start is not None:
             out.append(self._start)
-            if self._held:
-                out.append(TextDelta(self._start.id, self._held))
-        self._held = ""
+            if self._held.length:
+                out.append(TextDelta(self._start.id, self._held.text))
+                self._held.set("")
 
     def _text_end(self, part: TextEnd, out: list[Part]) -> None:
         if self._start is None or part.id != self._start.id:
@@ -153,11 +162,11 @@ class ThinkTags(HandlerStage):
             self._no_tag(out)
         if self._where is _TagState.INSIDE:
             # capture: think-tag-never-closed, think-tag-open-at-a-cut
-            self._emit_reasoning(self._held, out)
+            self._emit_reasoning(self._held.text, out)
             out.append(ReasoningEnd(self._reasoning_id))
         if self._where is not _TagState.PLAIN:
             self._where = _TagState.CUT
-            self._held = ""
+            self._held.set("")
 
 
 _HANDLERS: Handlers = {

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Raw
 
 from weft import large_json
-from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.mapping import merge_usage
 from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.raw_json import to_one_line
+from weft.dialects.replay import JoinedTexts
 from weft.partial_json import escape, is_json
 from weft.parts import Json, ReasoningStart
 from weft.sse import Event
@@ -167,7 +167,7 @@ class BlockWriter:
         """How many characters came before the block could be written."""
         self.ended = False
 
-    def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
+    def open(self, writer: MessagesEventWriter, fold: JoinedTexts) -> None:
         """Writes what came of it so far: all blocks before it are closed."""
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
@@ -195,7 +195,7 @@ class TextBlockWriter(BlockWriter):
         self.citations: list[Raw] = []
         """Those that came before the block was started."""
 
-    def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
+    def open(self, writer: MessagesEventWriter, fold: JoinedTexts) -> None:
         if self.waiting:
             # Cut, because the fold may be ahead: it has deltas that the encoder is still to be fed.
             self.delta(writer, fold.text(self.id)[: self.waiting])
@@ -239,7 +239,7 @@ class ThinkingBlockWriter(BlockWriter):
         self.signature: str | None = None
         self.redacted: str | None = None
 
-    def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
+    def open(self, writer: MessagesEventWriter, fold: JoinedTexts) -> None:
         if self.waiting:
             self.delta(writer, fold.reasoning(self.id)[: self.waiting])
 
@@ -277,7 +277,7 @@ class ToolUseBlockWriter(BlockWriter):
         self.truncated = False
         """Whether its arguments are the beginning of a JSON object."""
 
-    def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
+    def open(self, writer: MessagesEventWriter, fold: JoinedTexts) -> None:
         # Held back: what is written cannot be taken back.
         if self.unusable is not None:
             return
@@ -307,7 +307,7 @@ class WholeBlockWriter(BlockWriter):
         self.whole = block
         self.ended = True
 
-    def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
+    def open(self, writer: MessagesEventWriter, fold: JoinedTexts) -> None:
         self.index = writer.block_start(self.whole)
 
 

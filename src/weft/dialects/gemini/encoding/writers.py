@@ -16,6 +16,7 @@ WrittenPart = wire.GeminiPart | Raw
 
 # Frames of a response differ only in their text or part. The rest is encoded once, in `start`.
 _FRAME_PREFIX = b'{"candidates":[{"content":{"parts":['
+_TEXT_PREFIX = _FRAME_PREFIX + b'{"text":'
 _EMPTY_PART = b'{"text":""}'
 # U+0085, U+2028 and U+2029: JSON may hold them as they are (RFC 8259 §7), and str.splitlines, with
 # which Python clients read lines, cuts at each.
@@ -54,31 +55,37 @@ class FrameWriter:
 
     def __init__(self) -> None:
         self.out: list[Event] = []
-        self._suffixes = dict.fromkeys(ItemKind, b"")
-        """The JSON of a frame after the text, or the part, in it."""
+        self._suffix = b""
+        """The JSON of a frame after the part in it; the others: after the text."""
+        self._text_suffix = b""
+        self._reasoning_suffix = b""
 
     def start(self, metadata: wire.GenerateContentResponse) -> None:
         suffix = b'],"role":"model"},"index":0}],%b' % escape_line_breaks(_json(metadata))[1:]
-        self._suffixes = {
-            ItemKind.TEXT: b"}" + suffix,
-            ItemKind.REASONING: b',"thought":true}' + suffix,
-            ItemKind.WHOLE: suffix,
-        }
+        self._suffix = suffix
+        self._text_suffix = b"}" + suffix
+        self._reasoning_suffix = b',"thought":true}' + suffix
 
     def text(self, kind: ItemKind, text: str) -> None:
-        # In slices, as both take long for a text of megabytes.
-        values = [_json(text)] if len(text) <= large_json.SLICE else large_json.pieces(text)
-        escaped = map(escape_line_breaks, values)
-        data = b"".join((_FRAME_PREFIX, b'{"text":', *escaped, self._suffixes[kind]))
+        suffix = self._reasoning_suffix if kind is ItemKind.REASONING else self._text_suffix
+        if len(text) <= large_json.SLICE:
+            value = _json(text)
+            if not value.isascii():
+                value = escape_line_breaks(value)
+            data = b"%b%b%b" % (_TEXT_PREFIX, value, suffix)
+        else:
+            # In slices, as both take long for a text of megabytes.
+            escaped = map(escape_line_breaks, large_json.pieces(text))
+            data = b"".join((_TEXT_PREFIX, *escaped, suffix))
         self.out.append(Event("", data))
 
     def text_template(self, kind: ItemKind) -> EventTemplate | None:
         """What `text` writes."""
-        return _TextTemplate("", _FRAME_PREFIX + b'{"text":"', b'"' + self._suffixes[kind])
+        suffix = self._reasoning_suffix if kind is ItemKind.REASONING else self._text_suffix
+        return _TextTemplate("", _TEXT_PREFIX + b'"', b'"' + suffix)
 
     def part(self, part: WrittenPart) -> None:
-        suffix = self._suffixes[ItemKind.WHOLE]
-        data = b"%b%b%b" % (_FRAME_PREFIX, without_line_breaks(_json(part)), suffix)
+        data = b"%b%b%b" % (_FRAME_PREFIX, without_line_breaks(_json(part)), self._suffix)
         self.out.append(Event("", data))
 
     def signature(self, part: wire.GeminiPart) -> None:
@@ -99,7 +106,11 @@ class _TextTemplate(EventTemplate):
     __slots__ = ()
 
     def fill(self, pieces: Sequence[bytes], length: int) -> list[Event]:
-        return super().fill(list(map(escape_line_breaks, pieces)), length)
+        for piece in pieces:
+            if not piece.isascii():
+                pieces = list(map(escape_line_breaks, pieces))
+                break
+        return EventTemplate.fill(self, pieces, length)
 
 
 # In a body, consecutive deltas are one part, as a client joins them from a stream.

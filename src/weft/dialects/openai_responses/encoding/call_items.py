@@ -7,7 +7,6 @@ from enum import Enum
 import msgspec
 from msgspec import Raw
 
-from weft.assembler import Assembler
 from weft.dialects.json_string import JsonStringExtractor
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_kinds import (
@@ -26,6 +25,7 @@ from weft.dialects.openai_responses.encoding.events import (
 from weft.dialects.openai_responses.encoding.items import ClosePolicy, ItemSlot, OutputItem
 from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.dialects.raw_json import decode_or_default
+from weft.dialects.replay import JoinedTexts
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
@@ -95,7 +95,7 @@ class CallItem(OutputItem):
     def close_policy(self) -> ClosePolicy:
         return ClosePolicy.FINISH if self.invalid else ClosePolicy.NONE
 
-    def params_complete(self, fold: Assembler) -> bool:
+    def params_complete(self, fold: JoinedTexts) -> bool:
         """Whether its params are one complete JSON value, or have ended."""
         # A scan is paid for only if another call waits; it then resumes where it stopped.
         if self._scan is None and not self.ended:

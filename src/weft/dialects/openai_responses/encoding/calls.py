@@ -19,7 +19,6 @@ that the provider executes never wait.
 from collections import deque
 from collections.abc import Sequence
 
-from weft.assembler import Assembler
 from weft.dialects.delta_templates import EventTemplate
 from weft.dialects.envelope import wrap_call_signature
 from weft.dialects.openai_responses import wire
@@ -42,6 +41,7 @@ from weft.dialects.openai_responses.encoding.items import OutputWriter
 from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields
 from weft.dialects.raw_json import decode_or_default
+from weft.dialects.replay import JoinedTexts
 from weft.parts import (
     Part,
     ToolApprovalRequest,
@@ -76,9 +76,11 @@ class _CallTemplate(NumberedTemplate):
 class CallWriter:
     """Writes the calls of one response, and their results."""
 
-    def __init__(self, items: OutputWriter, fold: Assembler) -> None:
+    def __init__(self, items: OutputWriter, fold: JoinedTexts, model: str | None) -> None:
+        """`model` is that of the response."""
         self._items = items
         self._fold = fold
+        self._model = model
         # None, and not absent: the parts of a call without an item still come, and must find
         # nothing to write.
         self._calls: dict[str, CallItem | None] = {}
@@ -91,8 +93,6 @@ class CallWriter:
         """Complete calls whose end is held until the current call is complete."""
         self._signed: set[str] = set()
         """Calls whose signature was written."""
-        self.model: str | None = None
-        """The model of the response."""
         self.deferred: CallItem | None = None
         """An item whose `added` waits for the next part, which may contain more of its fields."""
         self.pending: list[wire.RequiredCall] = []
@@ -127,7 +127,7 @@ class CallWriter:
         self._calls[part.id] = item = None
         if kind is not None:
             # Before the call is registered: the signature belongs into the item in front of it.
-            envelope = None if part.provider_executed else wrap_call_signature(part, self.model)
+            envelope = None if part.provider_executed else wrap_call_signature(part, self._model)
             if envelope is not None:
                 self._signed.add(part.id)
                 self._items.write_signature(envelope)

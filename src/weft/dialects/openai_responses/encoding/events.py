@@ -1,7 +1,7 @@
 """The events of one response, as they are written."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -29,17 +29,15 @@ NO_ITEM = (-1, -1)
 """The position of an event that is not about an item."""
 
 
-class EventWriter:
+class EventWriter(msgspec.Struct, eq=False):
     """Appends the events of one response to `out`, numbered from 0."""
 
-    __slots__ = ("number", "out", "sent")
-    discards = False
+    discards: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self.number = 0
-        self.out: list[Event] = []
-        self.sent: SentEvents = frozenset()
-        """Events that the client received by passthrough and that are not written again."""
+    number: int = 0
+    out: list[Event] = []
+    sent: SentEvents = frozenset()
+    """Events that the client received by passthrough and that are not written again."""
 
     def write(
         self, type: str, position: tuple[int, int], *body: bytes, snapshot: bytes | None = None
@@ -63,13 +61,14 @@ class EventWriter:
         self.out.append(Event(type, b"".join((head, *body, b"}")), number, snapshot))
 
     def write_value(
-        self, type: str, position: tuple[int, int], *before: bytes, value: T
+        self, type: str, position: tuple[int, int], *before: bytes, value: T, short: bool = False
     ) -> T | Raw:
         """Writes one event whose last field is this value. Returns what is to be kept for the
-        events that repeat it: its JSON, or the value itself if it has a long string.
+        events that repeat it: its JSON, or the value itself if it has a long string. `short`: it
+        certainly has none.
         """
         # Of a long string only one copy may exist at a time, so each event encodes it anew.
-        pieces = large_json.pieces(value)
+        pieces = [_json(value)] if short else large_json.pieces(value)
         self.write(type, position, *before, *pieces)
         return Raw(pieces[0]) if len(pieces) == 1 else value
 
@@ -135,7 +134,7 @@ class NullEventWriter(EventWriter):
         pass
 
     def write_value(
-        self, type: str, position: tuple[int, int], *before: bytes, value: T
+        self, type: str, position: tuple[int, int], *before: bytes, value: T, short: bool = False
     ) -> T | Raw:
         return value
 

@@ -22,6 +22,7 @@ from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.dialects.raw_json import decode_or_default
 from weft.findings import Findings
 from weft.ids import Ids
+from weft.large_json import SLICE
 from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
 
 _json = msgspec.json.Encoder().encode
@@ -83,6 +84,11 @@ class OutputItem:
     @property
     def close_policy(self) -> ClosePolicy:
         return ClosePolicy.NEXT
+
+    @property
+    def has_no_long_string(self) -> bool:
+        """Whether that is certain, without a look at what it is rendered to."""
+        return False
 
     def render(self, status: wire.Status) -> wire.RenderedItem:
         """Renders the item in its current state."""
@@ -227,7 +233,7 @@ class OutputWriter:
         """Returns the open item that parts of this group belong to."""
         # A closed item is never opened again; a late part of its group starts an item with a new
         # id.
-        item = self._groups.get((kind, group or ""))
+        item = self._groups.get((kind, group or "")) if self._groups else None
         if not isinstance(item, kind) or item.done is not None:
             return None
         if item in self.closable:
@@ -278,7 +284,9 @@ class OutputWriter:
         """Returns the item as it is kept for the last snapshot."""
         type, position = f"response.output_item.{what}", (item.index, -1)
         index = b'"output_index":%d,"item":' % item.index
-        return self.events.write_value(type, position, index, value=rendered)
+        return self.events.write_value(
+            type, position, index, value=rendered, short=item.has_no_long_string
+        )
 
 
 class MessageOutputItem(OutputItem):
@@ -290,6 +298,13 @@ class MessageOutputItem(OutputItem):
         self.parts: list[wire.ResponsesPart | Raw] = []
         self.extra_fields: wire.Fields = {}
         """Fields that the decoder stored."""
+
+    @property
+    def has_no_long_string(self) -> bool:
+        for part in self.parts:
+            if part.__class__ is not Raw or len(part) > SLICE:
+                return False
+        return not self.extra_fields
 
     def render(self, status: wire.Status) -> wire.RenderedItem:
         message = wire.ResponseOutputMessage(self.id, status, self.parts, phase=self.phase or UNSET)
@@ -392,6 +407,11 @@ class TextPartWriter:
             # The official client requires `logprobs` in every text delta; the specification only
             # allows it.
             self.delta_prefix = DeltaPrefix(_TEXT_DELTA, _TEXT_DELTA_HEAD % locator)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the part has nothing but its text."""
+        return not self.annotations and self.logprobs is _NO_LOGPROBS
 
     def render(self, text: str) -> wire.ResponsesPart:
         if self.refusal:

@@ -111,7 +111,7 @@ def new_response(
         model=model,
         previous_response_id=request.previous_response_id,
         instructions=request.instructions,
-        tools=[_tool(tool) for tool in request.tools],
+        tools=[_tool(tool) for tool in request.tools] if request.tools else [],
         tool_choice=tool_choice,
         truncation=request.truncation or "disabled",
         parallel_tool_calls=request.parallel_tool_calls is not False,
