@@ -268,6 +268,15 @@ def test_the_texts_of_equal_chunks_are_deltas_of_one_text() -> None:
     )
 
 
+def test_the_first_delta_of_a_text_is_a_template_although_it_starts_the_text() -> None:
+    pipe = Pipe(DIALECTS["openai-chat"], Context(ids=Ids(b"seed")))
+    pipe.feed([chunk("")])
+    assert pipe.template is None
+    assert pipe.feed([chunk("a")]) == [TextStart("text_0"), TextDelta("text_0", "a")]
+    assert pipe.template is not None
+    assert pipe.feed([chunk("b")]) == [TextDelta("text_0", "b")]
+
+
 def refusing(text: str) -> Frame:
     """Returns a chunk with a refusal, and with text in a choice that is not read."""
     other = b'{"index":1,"delta":{"content":"%b"}}' % text.encode()

@@ -436,6 +436,14 @@ def test_after_a_failure_nothing_more_is_read() -> None:
     assert reader.finish() == []
 
 
+def test_after_a_failure_at_the_very_beginning_nothing_more_is_read() -> None:
+    reader = FrameReader(limit=8)
+    with pytest.raises(TooLarge):
+        reader.feed(b'{"a":1234')
+    assert reader.feed(b"data: 1\n\n") == []
+    assert reader.finish() == []
+
+
 def test_a_line_that_never_ends_fails_without_being_kept() -> None:
     reader = FrameReader(limit=8)
     assert reader.feed(b"data: 12") == []

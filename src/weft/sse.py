@@ -120,12 +120,9 @@ class FrameReader:
         were returned.
         """
         out: list[Frame] = []
-        if (
-            self._form is _Form.UNKNOWN
-            and data[:5] == b"data:"
-            and not (self._offset or self._tail)
-        ):
-            # The usual beginning of a stream: nothing but server-sent events begins so.
+        is_first = self._form is _Form.UNKNOWN and not (self._offset or self._tail)
+        if is_first and data[:5] in (b"data:", b"event"):
+            # The usual beginnings of a stream: nothing but server-sent events begins so.
             self._form, self.fresh = _Form.EVENTS, True
         # The usual read: the last event is over, and lines end in LF. Splitting such a read at its
         # blank lines takes about a quarter less time per event than going line by line.
@@ -170,24 +167,29 @@ class FrameReader:
         return out
 
     def _plain(self, data: bytes, out: list[Frame]) -> bytes:
-        """Takes whole events of one data line each, as nearly all are, as long as there are;
-        returns the rest.
+        """Takes whole events of one data line each, perhaps with a name before it, as nearly all
+        are, as long as there are; returns the rest.
         """
         number, offset, longest = self._number, self._offset, self._limit
         begin = offset
         events = data.split(b"\n\n")
         rest = events.pop()
         for event in events:
-            if event[:5] != b"data:" or b"\n" in event or len(event) >= longest:
-                # A name, an id, a comment, several lines, or a size near the limit: from here on
-                # line by line.
+            name, line, start = "", event, offset
+            if event[:6] == b"event:":
+                head, _, line = event.partition(b"\n")
+                start += len(head) + 1
+                name = _event_name(head[6:].removeprefix(b" "))
+            if line[:5] != b"data:" or b"\n" in line or len(event) >= longest:
+                # An id, a comment, several lines, or a size near the limit: from here on line by
+                # line.
                 rest = data[offset - begin :]
                 break
-            value = event[5:].strip()
+            value = line[5:].strip()
             # Heartbeats of a proxy: `data:` without data, and a comment that it wrapped as data.
             # capture: empty-data-heartbeats, comment-wrapped-as-data
             if value and value[:1] != b":":
-                out.append(Frame(value, "", None, number, offset))
+                out.append(Frame(value, name, None, number, start))
                 number += 1
             offset += len(event) + 2
         self._number = number
@@ -341,9 +343,7 @@ class FrameReader:
             name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
             value = value.removeprefix(b" ")
             if name == b"event":
-                # `message` is the name of an event without one (9.2.6).
-                # capture: event-named-message
-                self._event = "" if value == b"message" else value.decode("utf-8", "replace")
+                self._event = _event_name(value)
             elif name == b"id":
                 self._id = value.decode("utf-8", "replace") or None
             elif name == b"error" and value.strip():
@@ -394,6 +394,12 @@ class FrameReader:
         self._number = number + 1
         bare = self._form is _Form.JSON
         return Frame(data, self._event, self._id, number, self._start, cut, split, bare)
+
+
+def _event_name(value: bytes) -> str:
+    # `message` is the name of an event without one (9.2.6).
+    # capture: event-named-message
+    return "" if value == b"message" else value.decode("utf-8", "replace")
 
 
 def _is_json(data: bytes) -> bool:

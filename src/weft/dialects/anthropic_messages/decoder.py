@@ -39,13 +39,16 @@ from weft.parts import (
     Json,
     Part,
     ReasoningDelta,
+    ReasoningStart,
     ResponseMetadata,
     TextDelta,
+    TextStart,
     ToolParamsDelta,
 )
 from weft.sse import Frame
 
 _EMPTY_OBJECT = Raw(b"{}")
+_STARTS = (TextStart, ReasoningStart)
 
 
 class _DecoderState(Enum):
@@ -123,8 +126,11 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
         handler = EVENTS.get(type)
         if handler is not None and self._state is _READING:
             handler(self, event, out)
-            if len(out) == 1 and type == "content_block_delta":
-                self._offer_template(event, frame, out[0])
+            if out and type == "content_block_delta":
+                # With its start, or without: that says nothing which the event does not.
+                size = len(out)
+                if size == 1 or (size == 2 and out[0].__class__ in _STARTS):
+                    self._offer_template(event, frame, out[-1])
         elif self._state in (_DecoderState.CLOSED, _DecoderState.BODY):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")

@@ -252,7 +252,8 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
 
     def _handle(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> None:
         if chunk.usage is not None:
-            self._usage = merged(self._usage, parse_usage(chunk.usage))
+            usage = parse_usage(chunk.usage)
+            self._usage = usage if self._usage is None else merged(self._usage, usage)
         if (
             # Checked here and not in `_is_chunk`: nearly every chunk saves the call.
             (chunk.choices is None or chunk.error is not UNSET or frame.event)
