@@ -270,11 +270,11 @@ def test_the_texts_of_equal_chunks_are_deltas_of_one_text() -> None:
 
 def test_the_first_delta_of_a_text_is_a_template_although_it_starts_the_text() -> None:
     pipe = Pipe(DIALECTS["openai-chat"], Context(ids=Ids(b"seed")))
-    pipe.feed([chunk("")])
-    assert pipe.template is None
-    assert pipe.feed([chunk("a")]) == [TextStart("text_0"), TextDelta("text_0", "a")]
-    assert pipe.template is not None
-    assert pipe.feed([chunk("b")]) == [TextDelta("text_0", "b")]
+    offered = []
+    for text in ("", "a", "b"):
+        parts = pipe.feed([chunk(text)])
+        offered.append((parts[-1].type, pipe.template is not None))
+    assert offered == [("response-metadata", False), ("text-delta", True), ("text-delta", True)]
 
 
 def refusing(text: str) -> Frame:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.strategies import OBJECTS, QUICK, THOROUGH, cuts, spelled
 from weft.errors import TooLarge
 from weft.partial_json import parse
-from weft.sse import MAX_EVENT, Frame, FrameReader, comment, frame, write
+from weft.sse import MAX_EVENT, Frame, FrameReader, comment, frame, write, write_events
+from weft.sse import Event as OutgoingEvent
 
 BOM = b"\xef\xbb\xbf"
 LINE_ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
@@ -476,6 +477,18 @@ def test_an_event_is_written_in_one_piece() -> None:
     assert write("", b"{}") == b"data: {}\n\n"
     assert write("done", b"{}") == b"event: done\ndata: {}\n\n"
     assert comment("keep-alive") == b": keep-alive\n\n"
+
+
+OUTGOING = st.builds(
+    OutgoingEvent, st.sampled_from(["", "a", "é"]), st.sampled_from([b"1", b"2\n3", b"[]"])
+)
+
+
+@QUICK
+@given(events=st.lists(OUTGOING, max_size=12), repeated=st.integers(1, 12))
+def test_events_are_written_as_each_of_them_is(events: list[OutgoingEvent], repeated: int) -> None:
+    for stream in (events, events[:1] * repeated):
+        assert write_events(stream) == b"".join(write(one.name, one.data) for one in stream)
 
 
 ANY_SOUP = st.lists(st.sampled_from([*FIELDS, *JSONS, *ENDS]), max_size=14).map(b"".join)
