@@ -166,4 +166,4 @@ class Findings(msgspec.Struct, eq=False):
         # The set is bounded like the list: subjects are ids and names, which the upstream chooses.
         if key not in self._once and len(self._once) <= LIMIT:
             self._once.add(key)
-            self.note(code, detail)
+            self._add(code, detail)

@@ -39,9 +39,8 @@ def is_present(value: Raw | UnsetType) -> bool:
     return isinstance(value, Raw) and bytes(value) not in _EMPTY_VALUES
 
 
-# Structs, these two: each response makes them, and hardly any needs them.
-
-
+# A struct, as is `Salvage`: every response makes one, which msgspec does in C, and hardly any needs
+# it.
 class SurrogateJoiner(msgspec.Struct, eq=False):
     """Joins surrogate pairs that were split between two deltas of an item."""
 

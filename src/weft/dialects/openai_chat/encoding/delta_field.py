@@ -4,28 +4,27 @@ Clients join all deltas of a field. Parts that overlap are therefore written one
 order of their starts: what comes for a later part is buffered until the earlier one has ended.
 """
 
+import msgspec
+
 from weft.parts import Part, ReasoningEnd, TextEnd
 
 
-class DeltaField:
+class DeltaField(msgspec.Struct, eq=False):
     """One field. `head` and `tail` are the bytes of a chunk around a delta of it."""
 
-    __slots__ = ("_buffered", "_key", "head", "open_id", "part_ids", "tail")
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self.head = b""
-        self.tail = b""
-        self.open_id: str | None = None
-        """The part whose deltas are written now."""
-        self.part_ids: list[str] = []
-        """All parts that were written or are being written, in order."""
-        # By part, in order of their starts.
-        self._buffered: dict[str, list[Part]] = {}
+    key: bytes
+    head: bytes = b""
+    tail: bytes = b""
+    open_id: str | None = None
+    """The part whose deltas are written now."""
+    part_ids: list[str] = []
+    """All parts that were written or are being written, in order."""
+    # By part, in order of their starts.
+    _buffered: dict[str, list[Part]] = {}
 
     def set_chunk(self, head: bytes, tail: bytes) -> None:
         """Sets the bytes that every chunk has before and after its delta."""
-        self.head = b'%b{"%b":' % (head, self._key)
+        self.head = b'%b{"%b":' % (head, self.key)
         self.tail = b"}" + tail
 
     def start(self, id: str) -> None:

@@ -161,7 +161,7 @@ class OutputWriter:
     def announce(self, item: OutputItem) -> None:
         """Announces an item and all before it, because clients count them."""
         # Waiting calls are registered before they are announced; the next item announces them too.
-        if item.index < self._announced:
+        if item.index < self._announced or self.events.discards:
             return
         for earlier in self._items:
             if self._announced <= earlier.index <= item.index:
