@@ -121,7 +121,7 @@ class FrameReader:
         """
         out: list[Frame] = []
         is_first = self._form is _Form.UNKNOWN and not (self._offset or self._tail)
-        if is_first and data[:5] in (b"data:", b"event"):
+        if is_first and data.startswith((b"data:", b"event:")):
             # The usual beginnings of a stream: nothing but server-sent events begins so.
             self._form, self.fresh = _Form.EVENTS, True
         # The usual read: the last event is over, and lines end in LF. Splitting such a read at its
