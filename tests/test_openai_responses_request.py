@@ -833,6 +833,12 @@ def test_a_field_of_another_dialect_is_rendered(
         assert body.get(key) == value
 
 
+def test_unknown_fields_are_reported_in_the_order_of_the_body() -> None:
+    names = [f"field_{letter}" for letter in "qwertyuiop"]
+    extra = Raw(json.dumps(dict.fromkeys(names, 1)).encode())
+    assert [loss.path for loss in written(other(extra=extra))[1]] == names
+
+
 def test_models_that_do_not_reason_are_not_asked_for_encrypted_reasoning() -> None:
     context = Context(quirks=ResponsesQuirks(stateless_reasoning=False))
     assert "include" not in written(other(), context)[0]

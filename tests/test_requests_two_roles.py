@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from weft.dialects.requests.codec import Loss, Losses
 from weft.dialects.requests.turns import (
@@ -29,9 +30,8 @@ def outcomes(losses: Losses) -> list[tuple[str, str]]:
 
 def test_turns_as_spoken_are_the_instructions_and_a_turn_for_each_message() -> None:
     result = Message("tool", (ResultContent("a"),), name="n")
-    assert list(
-        message_turns(Request("m", instructions="be", messages=(HI, result)), Losses())
-    ) == [
+    request = Request("m", instructions="be", messages=(HI, result))
+    assert message_turns(request, Losses()) == [
         Turn("instructions", "system", [LocatedContent("instructions", TextContent("be"))]),
         Turn(
             "messages[0]",
@@ -51,12 +51,13 @@ def test_turns_as_spoken_are_the_instructions_and_a_turn_for_each_message() -> N
 
 
 def test_a_turn_has_the_bytes_it_came_in_unless_somebody_added_to_it() -> None:
-    turn = next(message_turns(Request("m", messages=(HI,)), Losses()))
-    added = turn._replace(contents=[*turn.contents, LocatedContent("x", TextContent("more"))])
+    turn = message_turns(Request("m", messages=(HI,)), Losses())[0]
+    more = LocatedContent("x", TextContent("more"))
+    added = replace(turn, contents=[*turn.contents, more])
     sources: list[Raw | None] = [Raw(b"1")]
     assert source_bytes(turn, sources) == Raw(b"1")
     assert source_bytes(added, sources) is None
-    assert source_bytes(turn._replace(message=None), sources) is None
+    assert source_bytes(replace(turn, message=None), sources) is None
 
 
 @pytest.mark.parametrize(
@@ -93,14 +94,14 @@ def test_a_conversation_ends_with_something_to_answer(
 ) -> None:
     request = Request("m", messages=messages)
     found = Losses()
-    check_last_turn(list(message_turns(request, Losses())), found)
+    check_last_turn(message_turns(request, Losses()), found)
     assert outcomes(found) == losses
 
 
 def test_late_instructions_are_marked_and_only_text() -> None:
     late = Message("system", (TextContent("be", cache="5m"), ImageContent(url="u")))
     losses = Losses()
-    turn = next(message_turns(Request("m", messages=(late,)), Losses()))
+    turn = message_turns(Request("m", messages=(late,)), Losses())[0]
     assert instructions_as_user(turn, losses) == [
         LocatedContent(
             "messages[0].content[0]",
@@ -119,7 +120,7 @@ def test_what_is_added_stands_behind_the_results() -> None:
 def test_names_and_phases_are_told_as_lost() -> None:
     said = Message("developer", (TextContent("a"),), name="ann", item_id="i", phase="commentary")
     losses = Losses()
-    report_speaker(next(message_turns(Request("m", messages=(said,)), Losses())), losses)
+    report_speaker(message_turns(Request("m", messages=(said,)), Losses())[0], losses)
     assert outcomes(losses) == [
         ("messages[0].role", "adapted"),
         ("messages[0].name", "warned"),

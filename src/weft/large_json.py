@@ -380,6 +380,10 @@ def _has_long_string(value: object) -> bool:
         if kind in _TEXTS:
             if len(one) > SLICE:
                 return True
+        elif kind is list:
+            waiting += one
+        elif kind is dict:
+            waiting += one.values()
         elif isinstance(one, msgspec.Struct):
             waiting += msgspec.structs.astuple(one)
         elif isinstance(one, dict):

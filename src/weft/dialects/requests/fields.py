@@ -1,8 +1,9 @@
 """Reads JSON objects of request bodies: typed, or field by field."""
 
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -43,6 +44,8 @@ def check_body(data: bytes) -> None:
 def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
     """Reads an object of a body; raises BadRequest with the path of what does not fit."""
     try:
+        if len(data) <= large_json.LARGE:  # nearly always
+            return msgspec.json.decode(data, type=wanted)
         return large_json.read(data, wanted)
     except RecursionError:
         # `check_body` looked at the whole; a `Raw` may be read from deeper in the stack.
@@ -54,16 +57,45 @@ def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
         raise BadRequest(where.lstrip("."), reason[:1].lower() + reason[1:]) from None
 
 
+def exact_reader(shape: type[S]) -> Callable[[bytes | Raw], S | None]:
+    """Returns a function that reads an object whose fields the struct declares, all of them. It
+    returns None for one that is large, does not fit or has another field: that one is read by
+    `read_object`, which says what is wrong, and `undeclared_fields`.
+    """
+    # One pass in C instead of two, and nothing made of fields that are not there.
+    exact = msgspec.defstruct(shape.__name__, (), bases=(shape,), forbid_unknown_fields=True)
+    decode = cast("Callable[[bytes | Raw], S]", msgspec.json.Decoder(exact).decode)
+
+    def read_one(data: bytes | Raw) -> S | None:
+        if len(data) > large_json.LARGE:
+            return None
+        try:
+            return decode(data)
+        except (ValueError, RecursionError):
+            return None
+
+    return read_one
+
+
 def fields_of(extra: Json) -> dict[str, Raw]:
     """Returns the fields of a raw object; none if it is unset."""
-    return large_json.members(extra) if isinstance(extra, Raw) else {}
+    return {} if extra is UNSET else large_json.members(extra)
+
+
+def undeclared_fields(
+    data: bytes | Raw, known: type[msgspec.Struct], *handled: str
+) -> dict[str, Raw]:
+    """Returns the fields of an object that a struct does not declare."""
+    names = declared_names(known)
+    found = large_json.members(data)
+    if names.issuperset(found):  # nearly always
+        return {}
+    return {key: value for key, value in found.items() if key not in names and key not in handled}
 
 
 def other_fields(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) -> Json:
     """Returns the fields of an object that a struct does not declare, as one raw object."""
-    names = declared_names(known)
-    found = large_json.members(data)
-    rest = {key: value for key, value in found.items() if key not in names and key not in handled}
+    rest = undeclared_fields(data, known, *handled)
     return Raw(large_json.write(rest)) if rest else UNSET
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.request import CallContent, Message, Request, ResultContent
+from weft.request import CallContent, Request, ResultContent
 
 WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
 """The names of the function: alone, and with its namespace, for hosts that allow no dot."""
@@ -56,10 +56,6 @@ def answered_ids(request: Request) -> frozenset[str]:
 def declares_wrapper(request: Request) -> bool:
     """Whether the client declared a tool of that name itself."""
     return any(tool.name in WRAPPERS for tool in request.tools)
-
-
-def holds_wrapper(message: Message) -> bool:
-    return any(isinstance(one, CallContent) and one.name in WRAPPERS for one in message.content)
 
 
 def unwrap_calls(call: CallContent, answered: Collection[str]) -> list[CallContent]:

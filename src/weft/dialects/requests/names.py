@@ -31,19 +31,20 @@ class NameSanitizer:
     keeps different originals apart.
     """
 
-    __slots__ = ("_illegal", "_limit", "changed")
+    __slots__ = ("_illegal", "_legal", "_limit", "changed")
 
     def __init__(self, characters: str, limit: int) -> None:
         """`characters` is the inside of a character class."""
+        self._legal = _compiled(f"[{characters}]{{1,{limit}}}")
         self._illegal = _compiled(f"[^{characters}]")
         self._limit = limit
         self.changed: dict[str, str] = {}
         """The originals of the names that were changed, by their new names."""
 
     def sanitize(self, original: str) -> str:
-        cleaned = self._illegal.sub("_", original)
-        if cleaned == original and 0 < len(original) <= self._limit:
+        if self._legal.fullmatch(original):
             return original
+        cleaned = self._illegal.sub("_", original)
         # The underscore and eight digits fit into the limit. Being a hash of the original, they
         # are the same in every request: prompt caches depend on it.
         legal = f"{cleaned[: self._limit - 9]}_{_sha256(original)[:8]}"
@@ -64,10 +65,12 @@ class ToolNameMap:
     ) -> None:
         """`characters` is the inside of a character class; `first` that of the first character."""
         # One character is left for the underscore that a wrong first character may need.
-        self._sanitizer = NameSanitizer(characters, limit - 1 if first else limit)
+        most = limit - 1 if first else limit
+        self._sanitizer = NameSanitizer(characters, most)
         self._first = _compiled(f"[{first or characters}]")
+        self._legal = _compiled(f"(?=[{first or characters}])[{characters}]{{1,{most}}}")
         self._losses = losses
-        self._namespaces = {tool.name: tool.namespace for tool in request.tools if tool.namespace}
+        self._tools = request.tools
         self.originals: dict[str, str] = {}
         """The original of each changed name; `<namespace>.<name>` for one in a namespace."""
 
@@ -77,6 +80,8 @@ class ToolNameMap:
 
     def rename_at(self, path: str, name: str, namespace: str | None) -> str:
         """Returns the name that is at a path."""
+        if not namespace and self._legal.fullmatch(name):  # nearly always
+            return name
         # Only Responses has namespaces, and two of them may hold tools of the same name.
         legal = self._sanitizer.sanitize(f"{namespace}__{name}" if namespace else name)
         if not self._first.match(legal):
@@ -89,4 +94,5 @@ class ToolNameMap:
 
     def rename_chosen(self, name: str, path: str) -> str:
         """Returns the name that is at a path, given without its namespace."""
-        return self.rename_at(path, name, self._namespaces.get(name))
+        namespaces = {tool.name: tool.namespace for tool in self._tools if tool.namespace}
+        return self.rename_at(path, name, namespaces.get(name))

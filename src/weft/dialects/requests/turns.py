@@ -5,18 +5,18 @@ the results of a step are first in the turn after it, in the order of the calls.
 call by its id or its item id; those without an id by name, then by order.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby, zip_longest
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Literal
 
 import msgspec
 from msgspec import Raw
 
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.multi_tool_use import (
+    WRAPPERS,
     answered_ids,
     declares_wrapper,
-    holds_wrapper,
     unwrap_calls,
 )
 from weft.dialects.requests.source_dialects import source_dialect
@@ -37,18 +37,21 @@ TOOL_DECLARATION = "additional_tools"
 
 Speaker = Literal["system", "developer", "user", "assistant"]
 
-_PAIRED = (CallContent, ResultContent, OpaqueContent)
+_PAIRED: frozenset[type] = frozenset((CallContent, ResultContent, OpaqueContent))
 """Contents that belong to others, or may declare tools."""
 
+_replace = msgspec.structs.replace
 
-class LocatedContent(NamedTuple):
+
+# Structs, which are made in C, and not named tuples: one for each content of a conversation.
+class LocatedContent(msgspec.Struct, frozen=True):
     """A content, and its path in the canonical request."""
 
     path: str
     content: AnyContent
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True):
     """Consecutive contents of one speaker. Results of client tools are in user turns."""
 
     path: str
@@ -66,20 +69,15 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     dropped, both with a warning; otherwise both are refused. Results of calls of an earlier
     response (`previous_response_id`) are not checked.
     """
-    turns = list(message_turns(request, losses))
+    turns = message_turns(request, losses)
     # Most requests have neither calls nor results.
-    if not any(isinstance(one, _PAIRED) for message in request.messages for one in message.content):
+    if not _holds_paired(request):
         return turns
     found: list[Turn] = []
     for turn in turns:
-        declarations = [
-            one
-            for one in turn.contents
-            if isinstance(one.content, OpaqueContent) and one.content.kind == TOOL_DECLARATION
-        ]
         # Dialects with one list of tools have no turn for them.
-        if turn.contents and len(declarations) == len(turn.contents):
-            for one in declarations:
+        if _declares_only_tools(turn):
+            for one in turn.contents:
                 losses.adapted(one.path, "its tools are declared with the others")
         else:
             found.append(turn)
@@ -87,36 +85,61 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     pairs = _Pairs(found, losses, other_calls=request.previous_response_id is not None)
     pairs.check(repair=repair)
     out: list[Turn] = []
-    step = 0
-    for is_step, group in groupby(found, key=lambda turn: turn.role == "assistant"):
-        kept = [pairs.without_dropped(turn) for turn in group]
-        step += is_step
-        out += kept if is_step else _after_step(kept, pairs.results(step), pairs, losses)
-    # Calls at the very end: with `repair` their made-up results need a turn of their own.
-    if found and found[-1].role == "assistant":
-        out += _after_step([], pairs.results(step), pairs, losses)
+    after: list[Turn] = []  # the turns after the last step
+    step, role = 0, ""
+    for turn in pairs.corrected(found):
+        if turn.role != "assistant":
+            after.append(turn)
+        else:
+            if role != "assistant":
+                out += _after_step(after, pairs.results(step), pairs, losses)
+                after = []
+                step += 1
+            out.append(turn)
+        role = turn.role
+    # Also for calls at the very end: with `repair` their made-up results need a turn of their own.
+    out += _after_step(after, pairs.results(step), pairs, losses)
     return [turn for turn in out if turn.contents or turn.message]
 
 
-def message_turns(request: Request, losses: Losses) -> Iterator[Turn]:
-    """Yields the turns as they are, one for each message, `instructions` first. Calls inside a
+def _declares_only_tools(turn: Turn) -> bool:
+    for one in turn.contents:
+        if not isinstance(one.content, OpaqueContent) or one.content.kind != TOOL_DECLARATION:
+            return False
+    return bool(turn.contents)
+
+
+def _holds_paired(request: Request) -> bool:
+    for message in request.messages:
+        for content in message.content:
+            if content.__class__ in _PAIRED:
+                return True
+    return False
+
+
+def message_turns(request: Request, losses: Losses) -> list[Turn]:
+    """Returns the turns as they are, one for each message, `instructions` first. Calls inside a
     multi_tool_use wrapper are unwrapped.
     """
+    turns: list[Turn] = []
     if request.instructions is not None:
         content = LocatedContent("instructions", TextContent(request.instructions))
-        yield Turn("instructions", "system", [content])
+        turns.append(Turn("instructions", "system", [content]))
     for number, message in enumerate(request.messages):
         path = f"messages[{number}]"
-        contents = [
-            LocatedContent(f"{path}.content[{place}]", content)
-            for place, content in enumerate(message.content)
-        ]
+        contents: list[LocatedContent] = []
+        is_wrapped = False
+        for one in message.content:
+            contents.append(LocatedContent(f"{path}.content[{len(contents)}]", one))
+            if isinstance(one, CallContent) and one.name in WRAPPERS:
+                is_wrapped = True
         # Hardly any message holds one, so the ids of all results are collected only here.
-        if holds_wrapper(message) and not declares_wrapper(request):
+        if is_wrapped and not declares_wrapper(request):
             contents = _unwrapped(contents, answered_ids(request), losses)
         # Two of four wires have no role for results: they are in a turn of the user.
         role: Speaker = "user" if message.role == "tool" else message.role
-        yield Turn(path, role, contents, message.name, message)
+        turns.append(Turn(path, role, contents, message.name, message))
+    return turns
 
 
 def _unwrapped(
@@ -136,13 +159,19 @@ def _unwrapped(
 
 
 def merge_neighbours(found: list[Turn]) -> list[Turn]:
-    """Returns the turns with consecutive ones of the same role merged."""
-    out = []
-    for _, group in groupby(found, key=lambda turn: turn.role):
-        # Of a merged turn the first message counts: its path, its name, its unknown fields.
-        first, *others = group
-        rest = [content for turn in others for content in turn.contents]
-        out.append(first._replace(contents=[*first.contents, *rest]))
+    """Returns the turns with consecutive ones of the user, or of the assistant, merged.
+    Instructions may stand anywhere, so each of them keeps its turn.
+    """
+    out: list[Turn] = []
+    role = ""
+    for turn in found:
+        if turn.role == role and role in ("user", "assistant"):
+            # Of a merged turn the first message counts: its path, its name, its unknown fields.
+            out[-1].contents.extend(turn.contents)
+        else:
+            # With a list of its own: that of the turn before is not changed.
+            out.append(Turn(turn.path, turn.role, [*turn.contents], turn.name, turn.message))
+            role = turn.role
     return out
 
 
@@ -179,14 +208,13 @@ def source_bytes(turn: Turn, sources: list[Raw | None]) -> Raw | None:
 
 
 class _PairedCall:
-    """A call of a client tool, the step it belongs to, and its result."""
+    """A call of a client tool, and its result."""
 
-    __slots__ = ("call", "path", "result", "step")
+    __slots__ = ("call", "path", "result")
 
-    def __init__(self, path: str, call: CallContent, step: int) -> None:
+    def __init__(self, path: str, call: CallContent) -> None:
         self.path = path
         self.call = call
-        self.step = step
         self.result: LocatedContent | None = None
 
 
@@ -197,7 +225,8 @@ class _Pairs:
         """`other_calls`: results may belong to calls that are not in these turns."""
         self._losses = losses
         self._other_calls = other_calls
-        self._calls: list[_PairedCall] = []
+        self._steps: dict[int, list[_PairedCall]] = {}
+        """The calls of each step, in order."""
         # All calls of an id or item id, in order: ids repeat over turns.
         self._known: dict[str, list[_PairedCall]] = {}
         # Calls without a result so far, by path: found by name for results without an id.
@@ -226,7 +255,7 @@ class _Pairs:
     def _add_call(self, path: str, call: CallContent, step: int) -> None:
         same = self._known.setdefault(call.id, [])
         # The same id while the first call waits: a client that stored the call twice.
-        if any(one.result is None for one in same):
+        if same and any(one.result is None for one in same):
             self._dropped.add(path)
             self._losses.warned(path, f"call {call.id} is there twice; the first is kept")
             return
@@ -234,8 +263,8 @@ class _Pairs:
         if claimed != call.id:
             self._ids[path] = claimed
             self._losses.adapted(f"{path}.id", f"{call.id} was the id of an earlier call")
-        known = _PairedCall(path, call, step)
-        self._calls.append(known)
+        known = _PairedCall(path, call)
+        self._steps.setdefault(step, []).append(known)
         self._open[path] = known
         same.append(known)
         # Clients of Responses answer `fc_…` as well as `call_…`.
@@ -286,12 +315,23 @@ class _Pairs:
 
     def results(self, step: int) -> list[LocatedContent]:
         """Returns the results of a step, in the order of its calls."""
-        found = [one.result for one in self._calls if one.step == step]
-        return [self._with_id(one) for one in found if one is not None]
+        found = [call.result for call in self._steps.get(step, ())]
+        results = [one for one in found if one is not None]
+        return [self._with_id(one) for one in results] if self._ids else results
 
-    def without_dropped(self, turn: Turn) -> Turn:
-        contents = [self._with_id(one) for one in turn.contents if one.path not in self._dropped]
-        return turn._replace(contents=contents)
+    def corrected(self, turns: list[Turn]) -> list[Turn]:
+        """Returns the turns without what is dropped, and with the ids that pair their contents."""
+        if not self._dropped and not self._ids:  # nearly always
+            return turns
+        return [
+            _replace(
+                turn,
+                contents=[
+                    self._with_id(one) for one in turn.contents if one.path not in self._dropped
+                ],
+            )
+            for turn in turns
+        ]
 
     def _with_id(self, located: LocatedContent) -> LocatedContent:
         """Returns a content with the id that pairs it."""
@@ -299,26 +339,27 @@ class _Pairs:
         content = located.content
         if id is None or not isinstance(content, CallContent | ResultContent):
             return located
-        return LocatedContent(located.path, msgspec.structs.replace(content, id=id))
+        return LocatedContent(located.path, _replace(content, id=id))
 
 
 def _after_step(
     turns: list[Turn], results: list[LocatedContent], pairs: _Pairs, losses: Losses
-) -> Iterator[Turn]:
-    """Yields the turns after a step: as they were, if the results come first and in order."""
+) -> list[Turn]:
+    """Returns the turns after a step: as they were, if the results come first and in order."""
     own = [one for turn in turns for one in turn.contents]
     is_empty_first = bool(results and turns and not turns[0].contents)  # it would come between
-    is_late = any(one.path in pairs.paired for one in own[len(results) :])
+    is_late = not pairs.paired.isdisjoint([one.path for one in own[len(results) :]])
     # A conversation that is in order keeps its turns: moving them would change cached prefixes.
     if own[: len(results)] == results and not (is_empty_first or is_late):
-        yield from turns
-        return
+        return turns
+    moved: list[Turn] = []
     if results:
         for one, other in zip_longest(results, own[: len(results)]):
             if one != other and one.path in pairs.paired:
                 losses.adapted(one.path, "moved: results come right after their calls, in order")
-        yield Turn(results[0].path.partition(".content")[0], "user", results)
+        moved.append(Turn(results[0].path.partition(".content")[0], "user", results))
     for turn in turns:
         rest = [one for one in turn.contents if one.path not in pairs.paired]
         if rest or not turn.contents:
-            yield turn._replace(contents=rest)
+            moved.append(_replace(turn, contents=rest))
+    return moved

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from weft import large_json
 from weft.dialects.frames import is_present
 from weft.dialects.requests.codec import Losses
-from weft.dialects.requests.fields import fields_of, other_fields
+from weft.dialects.requests.fields import fields_of, undeclared_fields
 from weft.dialects.requests.source_dialects import SOURCE_DIALECTS
 from weft.parts import Json
 from weft.request import (
@@ -92,22 +92,23 @@ def remaining(
     data: bytes | Raw, known: type[msgspec.Struct], *handled: str, under: str = ""
 ) -> dict[str, Raw]:
     """Returns the fields of an object that a struct does not declare, each below a path."""
-    prefix = f"{under}." if under else ""
-    found = fields_of(other_fields(data, known, *handled))
-    return {f"{prefix}{key}": value for key, value in found.items()}
+    found = undeclared_fields(data, known, *handled)
+    if not found or not under:
+        return found
+    return {f"{under}.{key}": value for key, value in found.items()}
 
 
 def collect(*found: dict[str, Raw]) -> Json:
     """Returns fields as an `extra`; unset if there are none."""
-    fields = {key: value for one in found for key, value in one.items()}
+    fields: dict[str, Raw] = {}
+    for one in found:
+        fields |= one
     return Raw(_json(fields)) if fields else UNSET
 
 
-def without_empty(extra: Json) -> Json:
+def without_empty(fields: dict[str, Raw]) -> dict[str, Raw]:
     """Returns the fields that are not null or empty: clients send back what they received."""
-    if not isinstance(extra, Raw):
-        return UNSET
-    return collect({key: raw for key, raw in fields_of(extra).items() if not is_empty(raw)})
+    return {key: raw for key, raw in fields.items() if not is_empty(raw)} if fields else fields
 
 
 def is_empty(raw: Raw) -> bool:
@@ -177,7 +178,7 @@ def report_dropped_extras(extra: Json, path: str, losses: Losses, target: str) -
 
 def _present(extra: Json, path: str) -> list[tuple[str, str]]:
     """The fields that hold something, each with its path."""
-    if not isinstance(extra, Raw):  # nearly always
+    if extra is UNSET:  # nearly always
         return []
     fields = fields_of(extra).items()
     return [(key, f"{path}.{key}" if path else key) for key, value in fields if is_present(value)]

@@ -113,11 +113,11 @@ class MessagesRenderer:
                 files = self.files_to_move(turn)
                 moved += files
                 rest = [located for located in turn.contents if located not in files]
-                turn = turn._replace(contents=rest)
+                turn = msgspec.structs.replace(turn, contents=rest)
             elif turn.role == "user" and moved:
                 # Results stay first: the API wants them at the beginning of the message after the
                 # calls.
-                turn = turn._replace(contents=after_results(turn.contents, moved))
+                turn = msgspec.structs.replace(turn, contents=after_results(turn.contents, moved))
                 moved = []
             out.append(turn)
         return [*out, Turn(moved[0].path, "user", moved)] if moved else out

@@ -132,7 +132,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
     def __init__(
         self, request: Request, quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
     ) -> None:
-        super().__init__(list(message_turns(request, losses)), quirks, losses, blocks)
+        super().__init__(message_turns(request, losses), quirks, losses, blocks)
         self._sources = source_messages(source_body(request, NAME), request)
 
     def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:

@@ -102,7 +102,7 @@ class PartRenderer:
         return parts
 
     def _render_content(self, located: LocatedContent, role: str) -> list[Raw]:
-        path, content = located
+        path, content = located.path, located.content
         match content:
             case TextContent():
                 part = self._text(path, content)
@@ -332,7 +332,7 @@ def move_instructions(conversation: list[Turn], losses: Losses) -> list[Turn]:
             continue
         if turn.role == "user" and moved:
             # Behind the results: the API requires those directly after their calls.
-            turn = turn._replace(contents=after_results(turn.contents, moved))
+            turn = msgspec.structs.replace(turn, contents=after_results(turn.contents, moved))
             moved = []
         out.append(turn)
     return [*out, Turn(moved[0].path, "user", moved)] if moved else out

@@ -68,7 +68,7 @@ def render_native(request: Request, context: Context, losses: Losses) -> Rendere
         config.thinking_config = None if thinking == schema.ThinkingConfig() else thinking
     body.generation_config = None if config == schema.GenerationConfig() else config
     parts = _NativePartRenderer(context, losses, names)
-    turns = list(message_turns(request, losses))
+    turns = message_turns(request, losses)
     first = leading_instructions(turns)
     sources = source_messages(source_body(request, NAME), request)
     contents: list[Raw] = []

@@ -6,7 +6,6 @@ text follows in a user message.
 """
 
 from collections.abc import Callable, Mapping
-from itertools import groupby
 from typing import ClassVar
 
 import msgspec
@@ -75,13 +74,8 @@ def render_messages(
 
 def _turns(request: Request, losses: Losses) -> list[Turn]:
     """Returns the turns of another dialect's request; those of one role in a row are one."""
-    found: list[Turn] = []
-    for role, group in groupby(paired_turns(request, losses), key=lambda turn: turn.role):
-        run = list(group)
-        # Many hosts reject two messages of the user or the assistant in a row. Instructions may
-        # stand anywhere, so each of them keeps its message.
-        is_kept = len(run) == 1 or role in ("system", "developer")
-        found += run if is_kept else merge_neighbours(run)
+    # Many hosts reject two messages of the user or the assistant in a row.
+    found = merge_neighbours(paired_turns(request, losses))
     # The host would answer that message instead of continuing it.
     if ends_with_prefill(request, found):
         detail = f"{NAME} cannot continue a message of the assistant; end with a user message"

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.requests.fields import declared_names, fields_of
+from weft.dialects.requests.fields import fields_of, undeclared_fields
 from weft.dialects.requests.openai_family import CacheBreakpoint
 from weft.dialects.requests.tools import Grammar
-from weft.dialects.requests.unknown_fields import collect, is_empty
+from weft.dialects.requests.unknown_fields import collect, without_empty
 from weft.parts import Json
 
 SIBLING = "openai-responses"
@@ -272,12 +272,7 @@ class ChatRequestBody(ChatParam, kw_only=True):
 def unknown_fields(raw: bytes | Raw, shape: type[ChatParam], *handled: str) -> dict[str, Raw]:
     """Returns the fields of an object that its shape does not have; those that are empty say
     nothing."""
-    names = declared_names(shape)
-    return {
-        key: value
-        for key, value in large_json.members(raw).items()
-        if key not in names and key not in handled and not is_empty(value)
-    }
+    return without_empty(undeclared_fields(raw, shape, *handled))
 
 
 def nested_unknown_fields(

@@ -44,7 +44,7 @@ def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Lo
     if passthrough.same_dialect:
         # Nothing is arranged in a request of this dialect: pairs and order are for the upstream to
         # judge.
-        found = list(message_turns(request, losses))
+        found = message_turns(request, losses)
     else:
         for number, message in enumerate(request.messages):
             path = f"messages[{number}]"

@@ -98,7 +98,7 @@ class ResponsesOptionsRenderer:
             for key, value in extra.items()
             if key in FAMILY_FIELDS and self._family.in_family
         }
-        rest = {key: extra[key] for key in extra.keys() - shared}
+        rest = {key: value for key, value in extra.items() if key not in shared}
         report_unknown(schema.to_raw(rest), "", self._losses, NAME)
         return shared
 

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.requests.fields import other_fields
+from weft.dialects.requests.fields import undeclared_fields
 from weft.dialects.requests.openai_family import CacheBreakpoint
-from weft.dialects.requests.unknown_fields import without_empty
+from weft.dialects.requests.unknown_fields import collect, without_empty
 from weft.parts import Json
 
 Role = Literal["user", "assistant", "system", "developer"]
@@ -321,4 +321,4 @@ def to_raw(value: object) -> Raw:
 
 def extra_of(raw: bytes | Raw, shape: type[msgspec.Struct], *handled: str) -> Json:
     """Returns the fields of an object that its shape does not know, without empty ones."""
-    return without_empty(other_fields(raw, shape, *handled))
+    return collect(without_empty(undeclared_fields(raw, shape, *handled)))
