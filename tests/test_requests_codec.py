@@ -77,8 +77,8 @@ def test_without_a_refusal_a_request_may_go() -> None:
 
 def test_a_canonical_path_is_told_as_the_client_wrote_it() -> None:
     places = SourcePaths({"sampling": "generationConfig", "max_output_tokens": "max_tokens"})
-    places.add("messages[1]", "input[3]")
-    places.add("messages[1].content[0]", "input[3].content")
+    places["messages[1]"] = "input[3]"
+    places["messages[1].content[0]"] = "input[3].content"
     assert places.source("messages[1].content[0].detail") == "input[3].content.detail"
     assert places.source("messages[1].name") == "input[3].name"
     assert places.source("messages[10]") == "messages[10]"

@@ -109,7 +109,7 @@ class Restored(msgspec.Struct, frozen=True):
     def update_paths(self, paths: SourcePaths) -> None:
         """Updates the map from request paths to paths in the client's body."""
         for path, source in [(path, paths.source(old)) for path, old in self.moved.items()]:
-            paths.add(path, source)
+            paths[path] = source
 
 
 # Saving

@@ -65,16 +65,10 @@ class Losses:
         return next(iter(self.refusals), None)
 
 
-class SourcePaths:
+class SourcePaths(dict[str, str]):
     """Maps paths of the canonical request to paths of the client's own body."""
 
-    __slots__ = ("_paths",)
-
-    def __init__(self, fields: Mapping[str, str] | None = None) -> None:
-        self._paths = dict(fields or {})
-
-    def add(self, canonical: str, source: str) -> None:
-        self._paths[canonical] = source
+    __slots__ = ()
 
     def source(self, canonical: str) -> str:
         """Returns the client's path: the longest known prefix is replaced, the rest kept."""
@@ -83,7 +77,7 @@ class SourcePaths:
             # Only whole steps of a path: `user` is not the beginning of `user_id`.
             if cut < len(canonical) and canonical[cut] not in ".[":
                 continue
-            source = self._paths.get(canonical[:cut])
+            source = self.get(canonical[:cut])
             if source is not None:
                 return source + canonical[cut:]
         return canonical

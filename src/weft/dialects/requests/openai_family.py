@@ -1,6 +1,7 @@
 """Options that Chat Completions and Responses share."""
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -52,6 +53,33 @@ class OpenAIFamilyOption(NamedTuple):
     """What the client can do instead of an option that a request must not lose; None: it is
     dropped with a warning.
     """
+
+
+class UnavailableOptions:
+    """The options that a dialect does not have, or not with every value."""
+
+    __slots__ = ("_defaults", "_rows", "_values")
+
+    def __init__(self, options: Iterable[OpenAIFamilyOption]) -> None:
+        self._rows = [(one, one.is_set) for one in options if one.is_set is not None]
+        paths = [one.canonical for one, _ in self._rows]
+        # Reasoning options as a whole: a request may have none.
+        paths = ["reasoning" if path.startswith("reasoning.") else path for path in paths]
+        self._values = attrgetter(*paths)
+        self._defaults = self._values(Request(""))
+
+    def lost(self, request: Request) -> list[OpenAIFamilyOption]:
+        """Returns the options that a request of another dialect has, and loses."""
+        values = self._values(request)
+        # Most requests have none of them, and the others few.
+        if values == self._defaults:
+            return []
+        rows = zip(self._rows, values, self._defaults, strict=True)
+        return [
+            option
+            for (option, is_set), value, default in rows
+            if value != default and is_set(request)
+        ]
 
 
 FAMILY_FIELDS = frozenset({"moderation", "prompt_cache_options", "stream_options"})
@@ -183,6 +211,8 @@ class OpenAIFamilyOptions:
         dialect gets the next longer TTL.
         """
         cache = content.cache
+        if cache is None and content.extra is UNSET:  # nearly always
+            return None
         path = self.breakpoint_path(path)
         source = fields_of(content.extra).get(BREAKPOINT_KEY)
         # With its own TTL or mode, which the canonical cache cannot express.
@@ -231,6 +261,8 @@ class OpenAIFamilyOptions:
     def report_extras(self, contents: Iterable[AnyContent], path: str) -> None:
         """Reports the extra fields of contents, and of the contents of results."""
         for place, content in enumerate(contents):
+            if content.__class__ is TextContent and content.extra is UNSET:
+                continue  # nearly always
             where = f"{path}.content[{place}]"
             # Both are dropped or passed on whole, and reported where that happens.
             if isinstance(content, OpaqueContent | ReasoningContent):
@@ -283,9 +315,9 @@ class OpenAIFamilyOptions:
             self._losses.warned("tool_choice", "dropped: there are no tools to choose from")
         return False
 
-    def report_unavailable(self, options: Iterable[OpenAIFamilyOption]) -> None:
+    def report_unavailable(self, options: UnavailableOptions) -> None:
         """Reports the options that get lost, those that must not first."""
-        lost = [one for one in options if one.is_set is not None and one.is_set(self._request)]
+        lost = options.lost(self._request)
         # The first refusal is the error that the client sees.
         for option in sorted(lost, key=lambda one: one.instead is None):
             path, instead = option.canonical, option.instead

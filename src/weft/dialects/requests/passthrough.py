@@ -8,12 +8,15 @@ of the request changes only what it touches.
 
 from collections.abc import Callable, Mapping
 from itertools import chain, repeat
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from weft.dialects.requests.fields import fields_of
 from weft.request import Request
+
+T = TypeVar("T", Raw, object)
 
 FieldGetters = Mapping[str, Callable[[Request], object]]
 """What each key of a body means in the canonical request. Any other key is in `extra`."""
@@ -70,8 +73,8 @@ def source_messages(source: SourceBody | None, request: Request) -> list[Raw | N
 
 
 def source_fields(
-    source: SourceBody | None, request: Request, rendered: dict[str, Raw], getters: FieldGetters
-) -> dict[str, Raw]:
+    source: SourceBody | None, request: Request, rendered: dict[str, T], getters: FieldGetters
+) -> dict[str, T]:
     """Returns the rendered body, with the bytes of the source for keys of the same meaning."""
     if source is None:
         return rendered
@@ -85,6 +88,12 @@ def source_fields(
 
     fields = fields_of(source.body)
     # The client's own keys first, in its order; then those that the change added.
-    found = {key: raw if is_same(key) else rendered.get(key) for key, raw in fields.items()}
-    found |= {key: raw for key, raw in rendered.items() if key not in fields and not is_same(key)}
-    return {key: raw for key, raw in found.items() if raw is not None}
+    found: dict[str, T] = {}
+    for key, raw in fields.items():
+        if is_same(key):
+            found[key] = raw
+        elif key in rendered:
+            found[key] = rendered[key]
+    return found | {
+        key: value for key, value in rendered.items() if key not in fields and not is_same(key)
+    }

@@ -106,6 +106,11 @@ def collect(*found: dict[str, Raw]) -> Json:
     return Raw(_json(fields)) if fields else UNSET
 
 
+def collect_filled(fields: dict[str, Raw]) -> Json:
+    """The same, without fields that are null or empty: clients send back what they received."""
+    return collect(without_empty(fields)) if fields else UNSET
+
+
 def without_empty(fields: dict[str, Raw]) -> dict[str, Raw]:
     """Returns the fields that are not null or empty: clients send back what they received."""
     return {key: raw for key, raw in fields.items() if not is_empty(raw)} if fields else fields

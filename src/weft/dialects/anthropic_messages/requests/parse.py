@@ -104,16 +104,16 @@ def _parse_messages(
     # Blocks of `system` come first, so all indexes of canonical messages are shifted by them.
     for index, raw in enumerate(body.system if isinstance(body.system, list) else ()):
         path = f"system[{index}]"
-        source_paths.add(f"messages[{index}]", path)
-        source_paths.add(f"messages[{index}].content[0]", path)
+        source_paths[f"messages[{index}]"] = path
+        source_paths[f"messages[{index}].content[0]"] = path
         messages.append(Message("system", (parse_system_block(raw, path),)))
         sources.append(None)
     for index, raw in enumerate(body.messages):
         path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
-        source_paths.add(canonical, path)
+        source_paths[canonical] = path
         # A role that is newer than this table goes through to the same dialect, and nowhere else.
         if read_object(raw, schema.RoleField, path).role not in _ROLES:
-            source_paths.add(f"{canonical}.content[0]", f"{path}.role")
+            source_paths[f"{canonical}.content[0]"] = f"{path}.role"
             messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
@@ -123,7 +123,7 @@ def _parse_messages(
         content = message.content or []
         parsed = parse_content(content, path, message.role, origin)
         for number, (_, block_path) in enumerate(parsed):
-            source_paths.add(f"{canonical}.content[{number}]", block_path)
+            source_paths[f"{canonical}.content[{number}]"] = block_path
         blocks = tuple(block for block, _ in parsed)
         extra = collect(remaining(raw, schema.MessageParam))
         messages.append(Message(message.role, blocks, extra=extra))
@@ -177,7 +177,7 @@ def _parse_reasoning(
             rest = collect(remaining(present, schema.TypeField, "display"), unknown)
             return ReasoningOptions(effort, None, True, summary, rest)
         case "disabled":
-            source_paths.add("reasoning.effort", "thinking.type")
+            source_paths["reasoning.effort"] = "thinking.type"
             rest_fields = remaining(present, schema.TypeField)
             if effort is not None:  # it then applies to the answer, and is kept for this API only
                 rest_fields["effort"] = Raw(_json(effort))

@@ -38,7 +38,7 @@ def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tupl
     tools: list[Tool] = []
     for index, raw in enumerate(body.tools or ()):
         path = f"tools[{index}]"
-        source_paths.add(f"{path}.parameters", f"{path}.input_schema")
+        source_paths[f"{path}.parameters"] = f"{path}.input_schema"
         tool_type = read_object(raw, schema.ToolFields, path).type
         if tool_type in (None, "custom"):
             tools.append(_client_tool(raw, path))
@@ -50,7 +50,7 @@ def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tupl
         else:
             tools.append(_server_tool(raw, path))
     for index, server in servers.values():  # a server without a toolset offers all its tools
-        source_paths.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
+        source_paths[f"tools[{len(tools)}]"] = f"mcp_servers[{index}]"
         tools.append(_mcp_tool(server, None, f"mcp_servers[{index}]"))
     return tuple(tools)
 

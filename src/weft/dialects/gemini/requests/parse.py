@@ -91,17 +91,17 @@ def _parse_messages(
     if instruction is not None:
         path = "systemInstruction"
         content, _ = schema.parse_object(instruction, schema.RequestContent, path)
-        paths.add("messages[0]", path)
+        paths["messages[0]"] = path
         messages.append(Message("system", parser.parse(content.parts, path, "messages[0]")))
         sources.append(None)
     for index, raw in enumerate(source.contents or ()):
         path, canonical = f"contents[{index}]", f"messages[{len(messages)}]"
         content, unknown = schema.parse_object(raw, schema.RequestContent, path)
         role = _ROLES.get(content.role or "user")
-        paths.add(canonical, path)
+        paths[canonical] = path
         if role is None:
             # Passed on where it came from, for a role that is newer than Weft; refused elsewhere.
-            paths.add(f"{canonical}.content[0]", f"{path}.role")
+            paths[f"{canonical}.content[0]"] = f"{path}.role"
             messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
@@ -153,7 +153,7 @@ def _parse_output(
         # other dialects have no place for a second schema, and refuse it.
         extra[f"{_CONFIG}.responseSchema"] = subset
     elif subset is not None:
-        paths.add("output.schema", f"{_CONFIG}.responseSchema")
+        paths["output.schema"] = f"{_CONFIG}.responseSchema"
         full = to_json_schema(subset)
     if mime_type != schema.JSON_TYPE:
         if full is not None:

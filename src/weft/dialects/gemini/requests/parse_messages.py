@@ -73,7 +73,7 @@ class PartParser:
                 if empty and self.foreign_signature:
                     text = _pop_unsigned_reasoning(contents)
                     content = msgspec.structs.replace(content, text=text)
-                self._paths.add(f"{canonical}.content[{len(contents)}]", part_path)
+                self._paths[f"{canonical}.content[{len(contents)}]"] = part_path
                 contents.append(content)
         return tuple(contents)
 

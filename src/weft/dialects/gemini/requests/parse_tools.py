@@ -46,7 +46,7 @@ def parse_tools(entries: list[Raw], paths: SourcePaths) -> tuple[Tool, ...]:
             if bytes(options) != b"null":
                 found.append((f"{path}.{key}", _hosted_tool(key, options, f"{path}.{key}")))
         for tool_path, tool in found:
-            paths.add(f"tools[{len(tools)}]", tool_path)
+            paths[f"tools[{len(tools)}]"] = tool_path
             tools.append(tool)
     return tuple(tools)
 

@@ -3,6 +3,7 @@
 from operator import attrgetter
 
 from weft.dialects.requests.openai_family import OpenAIFamilyOption as Option
+from weft.dialects.requests.openai_family import UnavailableOptions
 from weft.dialects.requests.passthrough import FieldGetters
 from weft.request import Request
 
@@ -90,6 +91,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("include", None, is_set=lambda request: bool(set(request.include) - _NEEDLESS_INCLUDES)),
     Option("reasoning.summary", None, is_set=_wants_summary),
 )
+
+UNAVAILABLE = UnavailableOptions(OPTIONS)
 
 # Where two rows have the same key, the first one counts.
 

@@ -75,9 +75,9 @@ def _places(body: schema.ChatRequestBody) -> SourcePaths:
     paths = SourcePaths(WIRE_PATHS)
     # Losses are reported to the client by the key that it used.
     if body.max_completion_tokens is None and body.max_tokens is not None:
-        paths.add("max_output_tokens", "max_tokens")
+        paths["max_output_tokens"] = "max_tokens"
     if body.top_logprobs is None:
-        paths.add("sampling.logprobs", "logprobs")
+        paths["sampling.logprobs"] = "logprobs"
     return paths
 
 

@@ -62,7 +62,7 @@ class ChatMessageParser:
         if parse is not None:
             message, source = parse(self, raw, path)
         else:  # a role that only a host of this dialect may know
-            self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
+            self._places[f"messages[{len(self.messages)}].content[0]"] = f"{path}.role"
             message = Message("user", (OpaqueContent(self._origin, UNKNOWN_ROLE, raw),))
         self.messages.append(message)
         self.sources.append(source)
@@ -103,7 +103,7 @@ class ChatMessageParser:
             self._function_calls.append(legacy)
             contents.append((legacy, f"{path}.function_call"))
         for number, (_, where) in enumerate(contents):
-            self._places.add(f"messages[{len(self.messages)}].content[{number}]", where)
+            self._places[f"messages[{len(self.messages)}].content[{number}]"] = where
         content = tuple(one for one, _ in contents)
         extra = collect(schema.unknown_fields(raw, schema.ChatAssistantMessage))
         message = Message("assistant", content, body.name, extra=extra)
@@ -115,7 +115,7 @@ class ChatMessageParser:
         body = read_object(raw, schema.ChatToolMessage, path)
         where = f"messages[{len(self.messages)}].content[0]"
         content = self._content(body.content, path, f"{where}.content")
-        self._places.add(where, path)
+        self._places[where] = path
         readable = tuple(
             one for one in content if isinstance(one, TextContent | ImageContent | FileContent)
         )
@@ -139,7 +139,7 @@ class ChatMessageParser:
         call = next((one for one in self._function_calls if one.name == body.name), None)
         if call is not None:
             self._function_calls.remove(call)
-        self._places.add(f"messages[{len(self.messages)}].content[0]", path)
+        self._places[f"messages[{len(self.messages)}].content[0]"] = path
         content = (TextContent(body.content),) if body.content else ()
         result = ResultContent(call.id if call else "", content, name=body.name)
         extra = collect(schema.unknown_fields(raw, schema.ChatFunctionMessage))
@@ -163,7 +163,7 @@ class ChatMessageParser:
         parts = self._parts(content, f"{path}.content")
         for number in range(len(parts)):
             place = "" if isinstance(content, str) else f"[{number}]"
-            self._places.add(f"{canonical}[{number}]", f"{path}.content{place}")
+            self._places[f"{canonical}[{number}]"] = f"{path}.content{place}"
         return tuple(parts)
 
     def _parts(self, content: str | list[Raw], path: str) -> list[AnyContent]:

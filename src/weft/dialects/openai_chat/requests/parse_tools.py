@@ -23,15 +23,15 @@ def parse_tools(body: schema.ChatRequestBody, places: SourcePaths) -> tuple[Tool
         path = f"tools[{number}]"
         tool = _tool(raw, path)
         # Name, description and parameters are one level deeper than in other dialects.
-        places.add(path, f"{path}.{tool.kind}" if tool.kind in ("function", "custom") else path)
+        places[path] = f"{path}.{tool.kind}" if tool.kind in ("function", "custom") else path
         tools.append(tool)
     for number, function in enumerate(body.functions or ()):
-        places.add(f"tools[{len(tools)}]", f"functions[{number}]")
+        places[f"tools[{len(tools)}]"] = f"functions[{number}]"
         tools.append(_function_tool(function, UNSET))
     # The one hosted tool of this dialect is an option here, and a tool everywhere else.
     search = body.web_search_options
     if search is not None:
-        places.add(f"tools[{len(tools)}]", "web_search_options")
+        places[f"tools[{len(tools)}]"] = "web_search_options"
         location: Json = UNSET
         if search.user_location is not None:
             # The other dialects have it without the object in it.

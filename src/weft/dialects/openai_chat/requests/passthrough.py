@@ -6,7 +6,7 @@ values are meant for this API, so that none is translated.
 """
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.openai_chat.quirks import quirks_of
@@ -24,7 +24,15 @@ from weft.request import CallContent, OpaqueContent, ReasoningContent, Request, 
 class ChatPassthrough:
     """Decides for one request and one host."""
 
-    __slots__ = ("_developer_role", "_messages", "_origins", "_request", "native", "same_dialect")
+    __slots__ = (
+        "_developer_role",
+        "_messages",
+        "_origins",
+        "_request",
+        "_source",
+        "native",
+        "same_dialect",
+    )
 
     def __init__(self, request: Request, context: Context) -> None:
         self.same_dialect = request.dialect == NAME
@@ -34,7 +42,8 @@ class ChatPassthrough:
         self._developer_role = quirks_of(context).developer_role
         # Only a real body may hold signatures without an envelope: its client got them from a host.
         self._origins = accepted_origins(context, NAME, native=self.same_dialect)
-        self._messages = source_messages(source_body(request, NAME), request)
+        self._source = source_body(request, NAME) if self.same_dialect else None
+        self._messages = source_messages(self._source, request) if self.same_dialect else []
 
     def is_own(self, content: CallContent | ReasoningContent) -> bool:
         """Whether a call or a reasoning came from this host: only then its signature goes back."""
@@ -76,10 +85,9 @@ class ChatPassthrough:
             return source
         return unknown_role_message(turn)
 
-    def fields(self, rendered: dict[str, Raw]) -> dict[str, Raw]:
+    def fields(self, rendered: dict[str, object]) -> dict[str, object]:
         """Returns the keys of a body, those that the request did not change as they came."""
-        source = source_body(self._request, NAME)
-        return source_fields(source, self._request, rendered, RENDERED_FROM)
+        return source_fields(self._source, self._request, rendered, RENDERED_FROM)
 
     def extra(self, extra: Json) -> dict[str, Raw]:
         """Returns the unknown fields that came with a value of this API."""
@@ -87,9 +95,9 @@ class ChatPassthrough:
 
     def with_extra(self, value: schema.ChatParam, extra: Json) -> Raw:
         """Returns a shape with the unknown fields that came with it and with its inner objects."""
-        unknown = fields_of(extra) if self.same_dialect else {}
-        if not unknown:
+        if extra is UNSET or not self.same_dialect:  # nearly always
             return schema.to_raw(value)
+        unknown = fields_of(extra)
         fields = fields_of(schema.to_raw(value))
         for key, more in unknown.items():
             # Unknown fields of an inner object are kept under its key: they go into that object.

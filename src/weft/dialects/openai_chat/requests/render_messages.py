@@ -5,14 +5,13 @@ turns: each result is a message of its own, right after the calls, and what a re
 text follows in a user message.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.context import Context
-from weft.dialects.openai_chat.quirks import quirks_of
+from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.parse_messages import UNKNOWN_CALL
 from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
@@ -46,30 +45,34 @@ from weft.request import (
 
 # The two formats of `input_audio` (API reference), by the media types in use for them.
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
+Rendered = Raw | schema.ChatParam
+"""A message, in the bytes it came in or to be encoded."""
+
 # Tool messages hold text only. As base64 text an image would be noise, and expensive.
 _MOVED = "The images and files of this result are in the next message."
 
 
 def render_messages(
     request: Request,
-    context: Context,
+    quirks: ChatQuirks,
     passthrough: ChatPassthrough,
+    family: OpenAIFamilyOptions,
     names: ToolNameMap,
     losses: Losses,
-) -> list[Raw]:
+) -> Sequence[Rendered]:
     """Returns the messages; what has no place in them is in the losses."""
-    unchanged = passthrough.text_messages()
+    unchanged = passthrough.text_messages() if passthrough.same_dialect else None
     if unchanged is not None:
         return unchanged
-    renderer = _ChatMessageRenderer(request, context, passthrough, names, losses)
-    if not passthrough.same_dialect:
-        renderer.report_losses()
-    turns = message_turns if passthrough.same_dialect else _turns
-    messages: list[Raw] = []
-    for turn in turns(request, losses):
-        source = passthrough.message(turn)
-        messages += renderer.render(turn) if source is None else [source]
-    return messages
+    renderer = _ChatMessageRenderer(request, quirks, passthrough, family, names, losses)
+    if passthrough.same_dialect:
+        messages: list[Rendered] = []
+        for turn in message_turns(request, losses):
+            source = passthrough.message(turn)
+            messages += renderer.render([turn]) if source is None else [source]
+        return messages
+    renderer.report_losses()
+    return renderer.render(_turns(request, losses))
 
 
 def _turns(request: Request, losses: Losses) -> list[Turn]:
@@ -89,17 +92,18 @@ class _ChatMessageRenderer:
     def __init__(
         self,
         request: Request,
-        context: Context,
+        quirks: ChatQuirks,
         passthrough: ChatPassthrough,
+        family: OpenAIFamilyOptions,
         names: ToolNameMap,
         losses: Losses,
     ) -> None:
         self._request = request
-        self._quirks = quirks_of(context)
+        self._quirks = quirks
         self._passthrough = passthrough
         self._same_dialect = passthrough.same_dialect
         self._native = passthrough.native
-        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
+        self._family = family
         self._names = names
         self._losses = losses
 
@@ -111,13 +115,17 @@ class _ChatMessageRenderer:
                 self._losses.adapted(f"{path}.phase", f"{NAME} has no phases")
             if message.item_id is not None:
                 self._losses.adapted(f"{path}.item_id", f"{NAME} has no item ids")
-            report_dropped_extras(message.extra, path, self._losses, NAME)
+            if message.extra is not UNSET:
+                report_dropped_extras(message.extra, path, self._losses, NAME)
             self._family.report_extras(message.content, path)
 
-    def render(self, turn: Turn) -> list[Raw]:
-        return self._RENDERERS[turn.role](self, turn)
+    def render(self, turns: list[Turn]) -> list[Rendered]:
+        messages: list[Rendered] = []
+        for turn in turns:
+            messages += self._RENDERERS[turn.role](self, turn)
+        return messages
 
-    def _instructions(self, turn: Turn) -> list[Raw]:
+    def _instructions(self, turn: Turn) -> list[Rendered]:
         role: str = turn.role
         if role == "developer" and not self._quirks.developer_role:
             role = "system"
@@ -130,14 +138,15 @@ class _ChatMessageRenderer:
         content = self._content(turn.contents)
         return [self._message(turn, schema.ChatInputMessage(role, content, turn.name))]
 
-    def _message(self, turn: Turn, message: schema.ChatParam) -> Raw:
-        extra = turn.message.extra if turn.message else UNSET
-        return self._passthrough.with_extra(message, extra)
+    def _message(self, turn: Turn, message: schema.ChatParam) -> Rendered:
+        if not self._same_dialect or turn.message is None:
+            return message  # which is encoded with the whole body
+        return self._passthrough.with_extra(message, turn.message.extra)
 
     # User messages and results
 
-    def _user(self, turn: Turn) -> list[Raw]:
-        messages: list[Raw] = []
+    def _user(self, turn: Turn) -> list[Rendered]:
+        messages: list[Rendered] = []
         moved: list[Raw] = []
         rest: list[LocatedContent] = []
         for located in turn.contents:
@@ -154,7 +163,7 @@ class _ChatMessageRenderer:
             messages.append(self._message(turn, message))
         return messages
 
-    def _result(self, path: str, result: ResultContent, turn: Turn, moved: list[Raw]) -> Raw:
+    def _result(self, path: str, result: ResultContent, turn: Turn, moved: list[Raw]) -> Rendered:
         """Renders a result; its images and files are added to `moved`."""
         texts: list[LocatedContent] = []
         before = len(moved)
@@ -177,7 +186,9 @@ class _ChatMessageRenderer:
                     texts = [LocatedContent(where, prefixed), *rest]
                 case _:
                     texts = [LocatedContent(path, TextContent("Error"))]
-        text = self._content(self._family.move_breakpoint(path, texts, result.cache))
+        if result.cache is not None:
+            texts = self._family.move_breakpoint(path, texts, result.cache)
+        text = self._content(texts)
         message = schema.ChatToolMessage("tool", text or "", result.id)
         # Not in the API reference; clients of this dialect may send it to hosts that want it.
         message.name = result.name if self._same_dialect else None
@@ -185,7 +196,7 @@ class _ChatMessageRenderer:
 
     # Messages of the assistant
 
-    def _assistant(self, turn: Turn) -> list[Raw]:
+    def _assistant(self, turn: Turn) -> list[Rendered]:
         message = schema.ChatAssistantMessage("assistant", name=turn.name)
         texts: list[LocatedContent] = []
         calls: list[Raw] = []
@@ -219,7 +230,9 @@ class _ChatMessageRenderer:
             return []
         return [self._message(turn, message)]
 
-    _RENDERERS: ClassVar[Mapping[Speaker, Callable[["_ChatMessageRenderer", Turn], list[Raw]]]] = {
+    _RENDERERS: ClassVar[
+        Mapping[Speaker, Callable[["_ChatMessageRenderer", Turn], list[Rendered]]]
+    ] = {
         "system": _instructions,
         "developer": _instructions,
         "user": _user,
@@ -302,8 +315,9 @@ class _ChatMessageRenderer:
         of one answer. A message of this dialect stays a string or a list, as it was.
         """
         match contents:
-            case [LocatedContent(content=TextContent() as only)] if _is_plain(only):
-                return only.text  # nearly always
+            case [LocatedContent(content=TextContent(refusal=False, cache=None) as only)]:
+                if only.extra is UNSET:
+                    return only.text  # nearly always
         texts = [one.content for one in contents if isinstance(one.content, TextContent)]
         if len(texts) < len(contents) or any(text.refusal for text in texts):
             return self._parts(contents)
@@ -391,10 +405,6 @@ class _ChatMessageRenderer:
         data = file.data if file.data is None or not media_type else data_url(media_type, file.data)
         part = schema.ChatFilePart(schema.ChatFileData(data, file.file_id, file.filename), mark)
         return self._passthrough.with_extra(part, file.extra)
-
-
-def _is_plain(text: TextContent) -> bool:
-    return text.extra is UNSET and text.cache is None and not text.refusal
 
 
 def _texts(contents: list[LocatedContent]) -> list[str]:

@@ -2,10 +2,9 @@
 
 from msgspec import UNSET, Raw
 
-from weft.context import Context
-from weft.dialects.openai_chat.quirks import quirks_of
+from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.requests.options import OPTIONS
+from weft.dialects.openai_chat.requests.options import UNAVAILABLE
 from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
 from weft.dialects.openai_chat.wire import NAME
@@ -33,29 +32,40 @@ class ChatOptionRenderer:
     """Renders the options of one request."""
 
     def __init__(
-        self, request: Request, context: Context, passthrough: ChatPassthrough, losses: Losses
+        self,
+        request: Request,
+        quirks: ChatQuirks,
+        passthrough: ChatPassthrough,
+        family: OpenAIFamilyOptions,
+        losses: Losses,
     ) -> None:
         self._request = request
-        self._quirks = quirks_of(context)
+        self._quirks = quirks
         self._native = passthrough.native
-        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
+        self._family = family
         self._losses = losses
 
-    def body(self, tools: ChatToolRenderer) -> schema.ChatRequestBody:
-        """Returns the body, without messages, and without what came in fields unknown to Weft."""
+    def fields(self, tools: ChatToolRenderer) -> dict[str, object]:
+        """Returns the keys of the body that are set, without what came in fields unknown to Weft.
+        `messages` is empty.
+        """
         request, sampling, family = self._request, self._request.sampling, self._family
         if not self._native:
-            family.report_unavailable(OPTIONS)
-        limit = request.max_output_tokens
+            family.report_unavailable(UNAVAILABLE)
+        limit, reasoning = request.max_output_tokens, request.reasoning
         # Hosts know one of the two names, and reject or ignore the other.
         deprecated = self._quirks.token_limit == "max_tokens"
-        return schema.ChatRequestBody(
+        fields: dict[str, object] = {"model": request.model, "messages": []}
+        if request.tools:
+            declared = tools.tools()
+            fields |= {"tools": declared} if declared else {}
+        # A plain request has few of them: what is not set is not asked about any further.
+        body = schema.ChatRequestBody(
             model=request.model,
             messages=[],
-            tools=tools.tools() or None,
-            tool_choice=_unless_none(tools.tool_choice()),
+            tool_choice=UNSET if request.tool_choice is None else _raw(tools.tool_choice()),
             parallel_tool_calls=self._parallel_tool_calls(),
-            web_search_options=tools.web_search(),
+            web_search_options=tools.web_search() if request.tools else None,
             max_completion_tokens=None if deprecated else limit,
             max_tokens=limit if deprecated else None,
             temperature=sampling.temperature,
@@ -67,28 +77,31 @@ class ChatOptionRenderer:
             # 0 alternatives is what `logprobs: true` means by itself.
             top_logprobs=sampling.logprobs or None,
             logit_bias=fields_of(sampling.logit_bias) or None,
-            stop=self._stop(),
+            stop=self._stop() if request.stop else None,
             # Defaults are left out: hosts reject keys that they do not support, whatever the value.
             n=request.choices if request.choices > 1 else None,
-            response_format=_unless_none(self._response_format()),
+            response_format=UNSET if request.output.kind == "text" else self._response_format(),
             verbosity=request.verbosity,
-            reasoning_effort=family.effort(effort_for_budget),
+            reasoning_effort=None if reasoning is None else family.effort(effort_for_budget),
             stream=request.stream or None,
             stream_options=schema.ChatStreamOptions(True) if request.include_usage else None,
             store=request.store if family.in_family else None,
-            metadata=family.metadata(),
-            user=family.user(),
-            safety_identifier=family.safety_identifier(),
+            metadata=request.metadata and family.metadata(),
+            user=request.user and family.user(),
+            safety_identifier=request.safety_identifier and family.safety_identifier(),
             prompt_cache_key=request.prompt_cache_key,
-            prompt_cache_retention=family.cache_retention(),
-            service_tier=family.service_tier(),
+            prompt_cache_retention=request.cache and family.cache_retention(),
+            service_tier=None if request.service_tier is None else family.service_tier(),
         )
+        return fields | schema.set_fields(body)
 
     def unknown_fields(self) -> dict[str, Raw]:
         """Returns the fields of the request that Weft does not know: all if it came in this
         dialect, else those that both dialects of the family have."""
         reasoning = self._request.reasoning
         beside_effort = reasoning.extra if reasoning else UNSET
+        if self._request.extra is UNSET and beside_effort is UNSET:
+            return {}
         extra = fields_of(self._request.extra)
         # Passed on unread: what a host of this dialect knows is not decided here.
         if self._native:
@@ -119,16 +132,14 @@ class ChatOptionRenderer:
             return None
         return list(self._request.stop) or None
 
-    def _response_format(self) -> schema.ChatResponseFormat | None:
+    def _response_format(self) -> Raw:
         output = self._request.output
-        if output.kind == "text":
-            return None
         if output.kind == "json":
-            return schema.ChatResponseFormat("json_object")
+            return schema.to_raw(schema.ChatResponseFormat("json_object"))
         name, strict = self._family.output_format()
         json_schema = schema.ChatJsonSchema(name, output.description, output.schema, strict)
-        return schema.ChatResponseFormat("json_schema", json_schema)
+        return schema.to_raw(schema.ChatResponseFormat("json_schema", json_schema))
 
 
-def _unless_none(value: object) -> Json:
+def _raw(value: object) -> Json:
     return UNSET if value is None else schema.to_raw(value)

@@ -3,8 +3,7 @@
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.context import Context
-from weft.dialects.openai_chat.quirks import quirks_of
+from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.wire import NAME
@@ -30,24 +29,25 @@ class ChatToolRenderer:
     def __init__(
         self,
         request: Request,
-        context: Context,
+        quirks: ChatQuirks,
         passthrough: ChatPassthrough,
+        family: OpenAIFamilyOptions,
         names: ToolNameMap,
         losses: Losses,
     ) -> None:
         self._request = request
-        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
+        self._family = family
         self._passthrough = passthrough
         self._native = passthrough.native
         # A client of this dialect decides by itself what its host takes.
-        self._bridges_custom = not self._native and not quirks_of(context).custom_tools
+        self._bridges_custom = not self._native and not quirks.custom_tools
         self._names = names
         self._losses = losses
         self.bridged: frozenset[str] = frozenset()
         """The names of the custom tools that are declared as functions."""
 
-    def tools(self) -> list[Raw]:
-        rendered: list[Raw] = []
+    def tools(self) -> list[Raw | schema.ChatFunctionTool]:
+        rendered: list[Raw | schema.ChatFunctionTool] = []
         for number, tool in enumerate(self._request.tools):
             path = f"tools[{number}]"
             # Anthropic's tools may end a cached prefix; here only content parts can.
@@ -65,15 +65,17 @@ class ChatToolRenderer:
                 # A web search is an option of the body, see `web_search`.
                 report_missing_tool(tool, path, self._losses, NAME)
                 continue  # its options do not matter then
-            if not self._native:
+            if not self._native and tool.extra is not UNSET:
                 report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         return rendered
 
-    def _function(self, tool: Tool, path: str) -> Raw:
-        strict = self._family.strict(tool, path)
+    def _function(self, tool: Tool, path: str) -> Raw | schema.ChatFunctionTool:
+        strict = tool.strict and self._family.strict(tool, path)
         name = self._name(tool, f"{path}.name")
         function = schema.ChatFunctionDefinition(name, tool.description, tool.parameters, strict)
-        extra = self._passthrough.extra(tool.extra)
+        if tool.extra is UNSET or not self._native:
+            return schema.ChatFunctionTool(function)
+        extra = fields_of(tool.extra)
         fields = fields_of(extra.pop("function", UNSET)) | fields_of(schema.to_raw(function))
         return schema.to_raw({**extra, "type": "function", "function": fields})
 

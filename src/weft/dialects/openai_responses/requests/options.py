@@ -5,6 +5,7 @@ from operator import attrgetter
 from msgspec import UNSET
 
 from weft.dialects.requests.openai_family import OpenAIFamilyOption as Option
+from weft.dialects.requests.openai_family import UnavailableOptions
 from weft.dialects.requests.passthrough import FieldGetters
 
 OPTIONS: tuple[Option, ...] = (
@@ -66,6 +67,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("sampling.seed", None, is_set=lambda request: request.sampling.seed is not None),
     Option("betas", None, is_set=lambda request: bool(request.betas)),
 )
+
+UNAVAILABLE = UnavailableOptions(OPTIONS)
 
 WIRE_PATHS = {
     option.canonical: option.wire

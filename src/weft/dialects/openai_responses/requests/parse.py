@@ -2,9 +2,9 @@
 
 from typing import get_args
 
-import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.options import WIRE_PATHS
@@ -12,16 +12,25 @@ from weft.dialects.openai_responses.requests.parse_items import ResponsesItemPar
 from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests.codec import Parsed, SourcePaths
-from weft.dialects.requests.fields import check_body, fields_of, read_object
+from weft.dialects.requests.fields import (
+    check_body,
+    declared_names,
+    read_object,
+    undeclared_fields,
+)
 from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
 from weft.dialects.requests.passthrough import with_source
-from weft.dialects.requests.unknown_fields import collect, remaining
+from weft.dialects.requests.unknown_fields import collect, remaining, without_empty
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
 # An effort that this API adds later is kept for it in `extra`, instead of being refused here.
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
+
+
+_NAMES = declared_names(schema.ResponseCreateParams)
+_TEXT = OutputFormat()
 
 
 def parse(data: bytes, context: Context) -> Parsed:
@@ -36,8 +45,8 @@ def parse(data: bytes, context: Context) -> Parsed:
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
         items.add(raw, f"input[{number}]")
-    text = body.text or schema.TextParam()
-    extra = _extra(data, body)
+    fields = large_json.members(data)
+    extra = _extra(fields, body)
     request = Request(
         body.model,
         dialect=NAME,
@@ -49,9 +58,9 @@ def parse(data: bytes, context: Context) -> Parsed:
         max_tool_calls=body.max_tool_calls,
         max_output_tokens=body.max_output_tokens,
         sampling=_sampling(body),
-        output=_output(text.format, extra),
-        verbosity=text.verbosity,
-        reasoning=_reasoning(data, body.reasoning),
+        output=_output(body.text.format, extra) if body.text else _TEXT,
+        verbosity=body.text.verbosity if body.text else None,
+        reasoning=_reasoning(fields, body.reasoning) if body.reasoning else None,
         stream=bool(body.stream),
         include=tuple(body.include or ()),
         store=body.store,
@@ -64,14 +73,16 @@ def parse(data: bytes, context: Context) -> Parsed:
         safety_identifier=body.safety_identifier,
         prompt_cache_key=body.prompt_cache_key,
         cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
+        # Last: the tool choice and the output format add to `extra` what they cannot express.
+        extra=collect(extra),
     )
-    # Parsing the tool choice and the output format adds to `extra` what they cannot express.
-    request = msgspec.structs.replace(request, extra=collect(extra))
     return Parsed(with_source(request, data, items.sources), paths)
 
 
-def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
-    extra = fields_of(schema.extra_of(data, schema.ResponseCreateParams))
+def _extra(fields: dict[str, Raw], body: schema.ResponseCreateParams) -> dict[str, Raw]:
+    extra: dict[str, Raw] = {}
+    if not _NAMES.issuperset(fields):
+        extra = without_empty({key: raw for key, raw in fields.items() if key not in _NAMES})
     # Checked here, so that anything but an object is a bad request and not an internal error later.
     if "stream_options" in extra:
         read_object(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
@@ -81,7 +92,7 @@ def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
         extra["prompt_cache_retention"] = schema.to_raw(retention)
     # Unknown keys of `text` are kept under a dotted path, apart from its format and verbosity.
     if body.text is not None:
-        extra |= remaining(fields_of(Raw(data))["text"], schema.TextParam, under="text")
+        extra |= remaining(fields["text"], schema.TextParam, under="text")
     return extra
 
 
@@ -120,13 +131,11 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     )
 
 
-def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOptions | None:
+def _reasoning(fields: dict[str, Raw], param: schema.ReasoningParam) -> ReasoningOptions:
     """Returns the reasoning options. Fields and effort levels that only this dialect knows go to
     `extra`.
     """
-    if param is None:
-        return None
-    extra = fields_of(schema.extra_of(fields_of(Raw(data))["reasoning"], schema.ReasoningParam))
+    extra = without_empty(undeclared_fields(fields["reasoning"], schema.ReasoningParam))
     effort = _EFFORTS.get(param.effort or "")
     if param.effort and effort is None:
         extra["effort"] = schema.to_raw(param.effort)

@@ -19,9 +19,14 @@ from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.data_urls import parse_data_url
-from weft.dialects.requests.fields import fields_of, read_object
+from weft.dialects.requests.fields import exact_reader, fields_of, object_reader, read_object
 from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
-from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
+from weft.dialects.requests.unknown_fields import (
+    UNKNOWN_ROLE,
+    collect,
+    collect_filled,
+    without_empty,
+)
 from weft.errors import BadRequest
 from weft.parts import Json, ReasoningKind
 from weft.request import (
@@ -44,6 +49,15 @@ _ROLES = frozenset(get_args(schema.Role))
 _CLIENT_ITEMS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
 _SUMMARY_PREFIX = "What was said before, summed up:\n\n"
 
+_NOTHING = (UNSET, Raw(b"[]"))
+
+_read_message = exact_reader(schema.InputMessageParam)
+_read_text = exact_reader(schema.PlainText)
+_read_function_call = object_reader(schema.FunctionCallParam)
+_read_custom_call = object_reader(schema.CustomToolCallParam)
+_read_function_output = object_reader(schema.FunctionCallOutputParam)
+_read_custom_output = object_reader(schema.CustomToolCallOutputParam)
+
 ParsedItem = tuple[Message, Raw | None]
 """A message, and the source bytes it may be passed through as."""
 
@@ -65,8 +79,8 @@ class ResponsesItemParser:
 
     def add_text(self, text: str) -> None:
         """Adds `input` given as a plain string: one user message."""
-        self._paths.add("messages[0]", "input")
-        self._paths.add("messages[0].content[0]", "input")
+        self._paths["messages[0]"] = "input"
+        self._paths["messages[0].content[0]"] = "input"
         self.messages.append(Message("user", (TextContent(text),)))
         self.sources.append(None)
 
@@ -74,7 +88,7 @@ class ResponsesItemParser:
         header = read_object(raw, schema.ItemHeader, path)
         # `type` is optional for messages and references: `{role, content}` and `{id}` are legal.
         type = header.type or ("item_reference" if header.role is None and header.id else "message")
-        self._paths.add(f"messages[{len(self.messages)}]", path)
+        self._paths[f"messages[{len(self.messages)}]"] = path
         parser = self._PARSERS.get(type)
         # An item type that nobody here knows is no reason to refuse the request: the upstream may
         # know it.
@@ -84,8 +98,9 @@ class ResponsesItemParser:
         message, source = parsed
         # The parts of a message have paths of their own; any other item has one path for all its
         # contents.
-        for index in range(len(message.content) if type != "message" else 0):
-            self._paths.add(f"messages[{len(self.messages)}].content[{index}]", path)
+        if type != "message":
+            for index in range(len(message.content)):
+                self._paths[f"messages[{len(self.messages)}].content[{index}]"] = path
         self.messages.append(message)
         self.sources.append(source)
 
@@ -96,30 +111,33 @@ class ResponsesItemParser:
         return Message("user" if from_client else "assistant", (content,)), raw
 
     def _message(self, raw: Raw, path: str) -> ParsedItem:
-        # Read before the whole shape, in which another role is an error.
-        if read_object(raw, schema.MessageRole, path).role not in _ROLES:
-            self._paths.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
-            return self._opaque(raw, UNKNOWN_ROLE)
-        param = read_object(raw, schema.InputMessageParam, path)
-        message = Message(
-            param.role,
-            self._contents(param.content, path, "content"),
-            item_id=param.id,
-            phase=param.phase,
-            extra=_with_status(schema.extra_of(raw, schema.InputMessageParam), param.status),
-        )
-        return message, raw
+        param = _read_message(raw)
+        extra: Json = UNSET
+        if param is None:
+            # Read before the whole shape, in which another role is an error.
+            if read_object(raw, schema.MessageRole, path).role not in _ROLES:
+                self._paths[f"messages[{len(self.messages)}].content[0]"] = f"{path}.role"
+                return self._opaque(raw, UNKNOWN_ROLE)
+            param = read_object(raw, schema.InputMessageParam, path)
+            extra = schema.extra_of(raw, schema.InputMessageParam)
+        content = self._contents(param.content, path, "content")
+        if param.status is not None:
+            extra = _with_status(extra, param.status)
+        return Message(param.role, content, None, param.id, param.phase, extra), raw
 
     def _function_call(self, raw: Raw, path: str) -> ParsedItem:
-        param = read_object(raw, schema.FunctionCallParam, path)
-        return self._call(param, param.arguments, raw), raw
+        param, unknown = _read_function_call(raw, path)
+        return self._call(param, param.arguments, unknown), raw
 
     def _custom_call(self, raw: Raw, path: str) -> ParsedItem:
-        param = read_object(raw, schema.CustomToolCallParam, path)
-        return self._call(param, param.input, raw), raw
+        param, unknown = _read_custom_call(raw, path)
+        return self._call(param, param.input, unknown), raw
 
     def _call(
-        self, param: schema.FunctionCallParam | schema.CustomToolCallParam, params: str, raw: Raw
+        self,
+        param: schema.FunctionCallParam | schema.CustomToolCallParam,
+        params: str,
+        unknown: dict[str, Raw],
     ) -> Message:
         if param.id:
             self._call_ids[param.id] = param.call_id
@@ -132,23 +150,24 @@ class ResponsesItemParser:
             format="text" if is_custom else "json",
             item_id=param.id,
             namespace=param.namespace,
-            extra=_with_status(schema.extra_of(raw, type(param)), param.status),
+            extra=_with_status(collect_filled(unknown), param.status),
         )
         # Our encoder wrote it into the reasoning item before this call.
         envelope = self._call_signatures.pop(call.id, None)
         return Message("assistant", (call if envelope is None else with_signature(call, envelope),))
 
     def _function_output(self, raw: Raw, path: str) -> ParsedItem:
-        param = read_object(raw, schema.FunctionCallOutputParam, path)
-        return self._result(param, "function", param.name, raw, path)
+        param, unknown = _read_function_output(raw, path)
+        return self._result(param, unknown, "function", param.name, raw, path)
 
     def _custom_output(self, raw: Raw, path: str) -> ParsedItem:
-        param = read_object(raw, schema.CustomToolCallOutputParam, path)
-        return self._result(param, "custom", None, raw, path)
+        param, unknown = _read_custom_output(raw, path)
+        return self._result(param, unknown, "custom", None, raw, path)
 
     def _result(
         self,
         param: schema.FunctionCallOutputParam | schema.CustomToolCallOutputParam,
+        unknown: dict[str, Raw],
         kind: str,
         name: str | None,
         raw: Raw,
@@ -173,7 +192,7 @@ class ResponsesItemParser:
             case (TextContent(text=text) as first, *rest) if is_error:
                 without_prefix = text.removeprefix(schema.ERROR_PREFIX)
                 content = (msgspec.structs.replace(first, text=without_prefix), *rest)
-        extra = fields_of(schema.extra_of(raw, type(param), "id"))
+        extra = without_empty(unknown)
         # A part that is no result content elsewhere (a video) is kept whole for this dialect.
         if len(supported) < len(contents):
             extra["output"] = schema.to_raw(param.output)
@@ -273,15 +292,21 @@ class ResponsesItemParser:
         base = f"messages[{len(self.messages)}].content"
         # The parts of a result are one level deeper than those of a message.
         if key == "output":
-            self._paths.add(f"{base}[0]", path)
+            self._paths[f"{base}[0]"] = path
             base = f"{base}[0].content"
         if isinstance(content, str):
-            self._paths.add(f"{base}[0]", f"{path}.{key}")
+            self._paths[f"{base}[0]"] = f"{path}.{key}"
             return (TextContent(content),)
         contents: list[AnyContent] = []
         for number, raw in enumerate(content):
             part_path = f"{path}.{key}[{number}]"
-            self._paths.add(f"{base}[{number}]", part_path)
+            # Parts of a message have the same path in the canonical one.
+            if key == "output":
+                self._paths[f"{base}[{number}]"] = part_path
+            plain = _read_text(raw)
+            if plain is not None and plain.annotations in _NOTHING and plain.logprobs in _NOTHING:
+                contents.append(TextContent(plain.text))
+                continue
             type = read_object(raw, schema.ItemHeader, part_path).type
             # Unlike an item, a part must have a type.
             if type is None:

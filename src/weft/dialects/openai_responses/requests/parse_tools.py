@@ -9,13 +9,14 @@ from msgspec import UNSET, Raw
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME, NULL
 from weft.dialects.requests.codec import SourcePaths
-from weft.dialects.requests.fields import fields_of, read_object
+from weft.dialects.requests.fields import fields_of, object_reader, read_object
 from weft.dialects.requests.turns import TOOL_DECLARATION
-from weft.dialects.requests.unknown_fields import collect
+from weft.dialects.requests.unknown_fields import collect, collect_filled
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
+_read_function = object_reader(schema.FunctionToolParam)
 _CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 _SEARCH, _CODE = "web_search", "code_interpreter"
 # What tools are called that have one name under several types.
@@ -33,29 +34,32 @@ def parse_tools(
     """
     declared = _parse_tools(body.tools or (), "tools")
     # An item may be sent again in the next turn: each tool counts once, where it was declared last.
-    late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
+    added = late_tools(messages)
+    if added:
+        declared += {(tool.namespace, tool.name): (tool, path) for tool, path in added}.values()
     tools: list[Tool] = []
-    for tool, path in [*declared, *late.values()]:
-        paths.add(f"tools[{len(tools)}]", path)
+    for tool, path in declared:
+        paths[f"tools[{len(tools)}]"] = path
         # Losses are reported by canonical paths and shown with those of the client's body.
-        paths.add(f"tools[{len(tools)}].hosted", path)
-        paths.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
+        if tool.hosted is not None:
+            paths[f"tools[{len(tools)}].hosted"] = path
+            paths[f"tools[{len(tools)}].hosted.allowed_domains"] = f"{path}.filters"
         tools.append(tool)
     return tuple(tools)
 
 
 def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
     """Returns the tools that input items add, and where each was declared."""
-    return [
-        tool_and_path
-        for number, message in enumerate(messages)
-        for content in message.content
-        if isinstance(content, OpaqueContent) and content.kind == TOOL_DECLARATION
-        for tool_and_path in _parse_tools(
-            read_object(content.raw, schema.AdditionalToolsParam, f"input[{number}]").tools,
-            f"input[{number}].tools",
-        )
-    ]
+    found: list[tuple[Tool, str]] = []
+    for number, message in enumerate(messages):
+        for content in message.content:
+            # By its class first: nearly all contents are texts, calls and results.
+            if content.__class__ is not OpaqueContent or content.kind != TOOL_DECLARATION:
+                continue
+            path = f"input[{number}]"
+            declared = read_object(content.raw, schema.AdditionalToolsParam, path).tools
+            found += _parse_tools(declared, f"{path}.tools")
+    return found
 
 
 def _parse_tools(raw_tools: Sequence[Raw], list_path: str) -> list[tuple[Tool, str]]:
@@ -93,7 +97,7 @@ def _tool(raw: Raw, type: str, path: str) -> Tool:
 
 
 def _function(raw: Raw, path: str) -> Tool:
-    param = read_object(raw, schema.FunctionToolParam, path)
+    param, unknown = _read_function(raw, path)
     parameters = param.parameters
     return Tool(
         param.name,
@@ -101,7 +105,7 @@ def _function(raw: Raw, path: str) -> Tool:
         # Null and no parameters are the same here: the function takes none.
         parameters=parameters if isinstance(parameters, Raw) and parameters != NULL else UNSET,
         strict=param.strict if isinstance(param.strict, bool) else None,
-        extra=schema.extra_of(raw, schema.FunctionToolParam),
+        extra=collect_filled(unknown),
     )
 
 

@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.options import OPTIONS
+from weft.dialects.openai_responses.requests.options import UNAVAILABLE
 from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
 from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRenderer
 from weft.dialects.openai_responses.wire import NAME
@@ -50,7 +50,7 @@ class ResponsesOptionsRenderer:
         same_dialect = self._passthrough.same_dialect
         # A request of this dialect may set whatever it likes; the upstream judges.
         if not same_dialect:
-            self._family.report_unavailable(OPTIONS)
+            self._family.report_unavailable(UNAVAILABLE)
         if request.stop:
             self._losses.adapted(
                 "stop", f"{NAME} has no stop sequences; Weft cuts the answer itself"

@@ -114,6 +114,16 @@ class MessageRole(ResponsesShape):
     role: str
 
 
+class PlainText(ResponsesShape):
+    """A text of the user or the assistant, as nearly all are."""
+
+    type: Literal["input_text", "output_text"]
+    text: str
+    # Raw: only an empty list says nothing.
+    annotations: Json = UNSET
+    logprobs: Json = UNSET
+
+
 class InputMessageParam(ResponsesTaggedShape, tag="message"):
     role: Role
     content: str | list[Raw]
