@@ -2,9 +2,9 @@
 
 from typing import get_args
 
-import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.options import WIRE_PATHS
@@ -12,14 +12,15 @@ from weft.dialects.openai_chat.requests.parse_messages import ChatMessageParser
 from weft.dialects.openai_chat.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import Parsed, SourcePaths
-from weft.dialects.requests.fields import check_body, fields_of, other_fields, read_object
+from weft.dialects.requests.fields import check_body, declared_names, other_fields, read_object
 from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
 from weft.dialects.requests.passthrough import with_source
-from weft.dialects.requests.unknown_fields import collect
+from weft.dialects.requests.unknown_fields import collect, without_empty
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
+_NAMES = declared_names(schema.ChatRequestBody)
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 
@@ -39,7 +40,8 @@ def parse(data: bytes, context: Context) -> Parsed:
     reasoning = ReasoningOptions(_EFFORTS[effort]) if effort in _EFFORTS else None
     if effort is not None and reasoning is None:  # one host's own
         reasoning = ReasoningOptions(extra=schema.to_raw({"reasoning_effort": effort}))
-    extra = _extra(data, body)
+    fields = large_json.members(data)
+    extra = _extra(fields, body)
     request = Request(
         body.model,
         dialect=NAME,
@@ -64,9 +66,9 @@ def parse(data: bytes, context: Context) -> Parsed:
         safety_identifier=body.safety_identifier,
         prompt_cache_key=body.prompt_cache_key,
         cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
+        # Last: parsing the tool choice and the output format may add to it.
+        extra=collect(extra),
     )
-    # Last: parsing the tool choice and the output format may add to it.
-    request = msgspec.structs.replace(request, extra=collect(extra))
     return Parsed(with_source(request, data, parser.sources), places)
 
 
@@ -81,14 +83,15 @@ def _places(body: schema.ChatRequestBody) -> SourcePaths:
     return paths
 
 
-def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
+def _extra(fields: dict[str, Raw], body: schema.ChatRequestBody) -> dict[str, Raw]:
     """Returns the keys, and the values of known keys, that a canonical request has no field for."""
-    extra = schema.unknown_fields(data, schema.ChatRequestBody)
+    extra: dict[str, Raw] = {}
+    if not _NAMES.issuperset(fields):
+        extra = without_empty({key: raw for key, raw in fields.items() if key not in _NAMES})
     if extra.get("modalities") == Raw(b'["text"]'):  # the default
         del extra["modalities"]
     if body.stream_options is not None:
-        options = fields_of(Raw(data))["stream_options"]
-        unknown_options = other_fields(options, schema.ChatStreamOptions)
+        unknown_options = other_fields(fields["stream_options"], schema.ChatStreamOptions)
         extra |= {"stream_options": unknown_options} if isinstance(unknown_options, Raw) else {}
     limit, deprecated_limit = body.max_completion_tokens, body.max_tokens
     if None not in (limit, deprecated_limit) and limit != deprecated_limit:

@@ -12,9 +12,9 @@ from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME, ChatReasoningState, read_extra_content
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.data_urls import parse_data_url
-from weft.dialects.requests.fields import fields_of, read_object
+from weft.dialects.requests.fields import exact_reader, fields_of, object_reader, read_object
 from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
-from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect, collect_filled
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -35,6 +35,14 @@ UNKNOWN_CALL = "tool_call."
 # RFC 3003 registers MP3 as audio/mpeg.
 _MEDIA_TYPES = {"mp3": "audio/mpeg"}
 """Media types of audio formats, where they differ from `audio/<format>`."""
+
+_RESULT_CONTENT = (TextContent, ImageContent, FileContent)
+
+_read_input = object_reader(schema.ChatInputMessage)
+_read_assistant = object_reader(schema.ChatAssistantMessage)
+_read_tool = object_reader(schema.ChatToolMessage)
+_read_text = exact_reader(schema.ChatPlainText)
+_read_call = exact_reader(schema.ChatFunctionCallParam)
 
 _ROLES: dict[str, Role] = {"user": "user", "developer": "developer", "system": "system"}
 
@@ -68,23 +76,26 @@ class ChatMessageParser:
         self.sources.append(source)
 
     def _input(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read_object(raw, schema.ChatInputMessage, path)
+        body, unknown = _read_input(raw, path)
         content = self._content(body.content, path, f"messages[{len(self.messages)}].content")
-        extra = collect(schema.unknown_fields(raw, schema.ChatInputMessage))
+        extra = collect_filled(unknown) if unknown else UNSET
         return Message(_ROLES[body.role], content, body.name, extra=extra), raw
 
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read_object(raw, schema.ChatAssistantMessage, path)
+        body, unknown = _read_assistant(raw, path)
         contents: list[tuple[AnyContent, str]] = []
-        # The path in a loss is that of the key which holds the text.
-        key = "reasoning" if body.reasoning else "reasoning_details"
-        key = "reasoning_content" if body.reasoning_content else key
-        details = [
-            read_object(one, ChatReasoningState, f"{path}.reasoning_details[{number}]")
-            for number, one in enumerate(body.reasoning_details or ())
-        ]
+        is_enveloped = False
         # The wire does not say in which order they came. A model thinks, answers, then calls.
-        contents += [(one, f"{path}.{key}") for one in self._reasoning(body, details)]
+        if body.reasoning_content or body.reasoning or body.reasoning_details:
+            # The path in a loss is that of the key which holds the text.
+            key = "reasoning" if body.reasoning else "reasoning_details"
+            key = "reasoning_content" if body.reasoning_content else key
+            details = [
+                read_object(one, ChatReasoningState, f"{path}.reasoning_details[{number}]")
+                for number, one in enumerate(body.reasoning_details or ())
+            ]
+            contents += [(one, f"{path}.{key}") for one in self._reasoning(body, details)]
+            is_enveloped = any(map(_envelopes, details))
         # Clients send an empty string or null beside calls: neither is a text.
         if body.content:
             parts = self._parts(body.content, f"{path}.content")
@@ -95,7 +106,9 @@ class ChatMessageParser:
             contents.append((TextContent(body.refusal, refusal=True), f"{path}.refusal"))
         for number, call in enumerate(body.tool_calls or ()):
             where = f"{path}.tool_calls[{number}]"
-            contents.append((self._call(call, where), where))
+            parsed, has_envelope = self._call(call, where)
+            contents.append((parsed, where))
+            is_enveloped = is_enveloped or has_envelope
         if body.function_call is not None:
             function = body.function_call
             # The deprecated form has no ids: the result is found by name, in `_function`.
@@ -104,21 +117,17 @@ class ChatMessageParser:
             contents.append((legacy, f"{path}.function_call"))
         for number, (_, where) in enumerate(contents):
             self._places[f"messages[{len(self.messages)}].content[{number}]"] = where
-        content = tuple(one for one, _ in contents)
-        extra = collect(schema.unknown_fields(raw, schema.ChatAssistantMessage))
+        content = tuple([one for one, _ in contents])
+        extra = collect_filled(unknown) if unknown else UNSET
         message = Message("assistant", content, body.name, extra=extra)
-        calls = [fields_of(one).get("extra_content") for one in body.tool_calls or ()]
-        enveloped = any(map(_envelopes, details)) or any(map(_call_envelope, calls))
-        return message, None if enveloped else raw  # no envelope may reach an upstream
+        return message, None if is_enveloped else raw  # no envelope may reach an upstream
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read_object(raw, schema.ChatToolMessage, path)
+        body, unknown = _read_tool(raw, path)
         where = f"messages[{len(self.messages)}].content[0]"
         content = self._content(body.content, path, f"{where}.content")
         self._places[where] = path
-        readable = tuple(
-            one for one in content if isinstance(one, TextContent | ImageContent | FileContent)
-        )
+        readable = tuple([one for one in content if isinstance(one, _RESULT_CONTENT)])
         # A result has no place for a part of an unknown type: then all of it is kept as it came.
         complete = len(readable) == len(content)
         result = ResultContent(
@@ -127,11 +136,10 @@ class ChatMessageParser:
             () if content == (TextContent(""),) else readable,
             kind="custom" if body.tool_call_id in self._custom_calls else "function",
             name=body.name,
-            extra=collect({} if complete else {"content": schema.to_raw(body.content)}),
+            extra=UNSET if complete else collect({"content": schema.to_raw(body.content)}),
         )
-        return Message(
-            "tool", (result,), extra=collect(schema.unknown_fields(raw, schema.ChatToolMessage))
-        ), raw
+        extra = collect_filled(unknown) if unknown else UNSET
+        return Message("tool", (result,), extra=extra), raw
 
     def _function(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         body = read_object(raw, schema.ChatFunctionMessage, path)
@@ -160,10 +168,14 @@ class ChatMessageParser:
         self, content: str | list[Raw], path: str, canonical: str
     ) -> tuple[AnyContent, ...]:
         """Parses the content of a message, and records the place of each part."""
-        parts = self._parts(content, f"{path}.content")
-        for number in range(len(parts)):
-            place = "" if isinstance(content, str) else f"[{number}]"
-            self._places[f"{canonical}[{number}]"] = f"{path}.content{place}"
+        where = f"{path}.content"
+        if isinstance(content, str):
+            self._places[f"{canonical}[0]"] = where
+            return (TextContent(content),)
+        parts = self._parts(content, where)
+        if canonical != where:  # parts of a message have the same path in the canonical one
+            for number in range(len(parts)):
+                self._places[f"{canonical}[{number}]"] = f"{where}[{number}]"
         return tuple(parts)
 
     def _parts(self, content: str | list[Raw], path: str) -> list[AnyContent]:
@@ -171,6 +183,10 @@ class ChatMessageParser:
             return [TextContent(content)]
         parts: list[AnyContent] = []
         for number, raw in enumerate(content):
+            plain = _read_text(raw)
+            if plain is not None:
+                parts.append(TextContent(plain.text))
+                continue
             where = f"{path}[{number}]"
             type = read_object(raw, schema.ChatTypeProbe, where).type
             parse = _PART_PARSERS.get(type or "")
@@ -184,11 +200,18 @@ class ChatMessageParser:
                 raise BadRequest(f"{where}.type", f"missing; expected one of {expected}")
         return parts
 
-    def _call(self, raw: Raw, path: str) -> CallContent | OpaqueContent:
+    def _call(self, raw: Raw, path: str) -> tuple[CallContent | OpaqueContent, bool]:
+        """Returns a call, and whether there is an envelope in it."""
+        plain = _read_call(raw)
+        if plain is not None:  # nearly always
+            function = plain.function
+            return CallContent(plain.id, function.name, function.arguments), False
         type = read_object(raw, schema.ChatTypeProbe, path).type
         # Clients leave the type out; it means function.
         if type not in (None, "function", "custom"):
-            return OpaqueContent(self._origin, f"{UNKNOWN_CALL}{type}", raw)
+            envelope = _call_envelope(fields_of(raw).get("extra_content"))
+            opaque = OpaqueContent(self._origin, f"{UNKNOWN_CALL}{type}", raw)
+            return opaque, envelope is not None
         extra = schema.unknown_fields(raw, schema.ChatFunctionCallParam, "custom")
         envelope = _call_envelope(extra.get("extra_content"))
         # The envelope is ours: only the signature in it may go to an upstream.
@@ -201,14 +224,15 @@ class ChatMessageParser:
                 custom.id, custom.custom.name, custom.custom.input, kind="custom", format="text"
             )
         else:
-            function = read_object(raw, schema.ChatFunctionCallParam, path)
-            call = CallContent(function.id, function.function.name, function.function.arguments)
-        return msgspec.structs.replace(
+            param = read_object(raw, schema.ChatFunctionCallParam, path)
+            call = CallContent(param.id, param.function.name, param.function.arguments)
+        call = msgspec.structs.replace(
             call,
             signature=envelope.state.signature if envelope else None,
             origin=envelope.origin if envelope else None,
             extra=collect(extra),
         )
+        return call, envelope is not None
 
     def _reasoning(
         self, body: schema.ChatAssistantMessage, details: list[ChatReasoningState]

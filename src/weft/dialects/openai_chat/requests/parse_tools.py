@@ -8,10 +8,12 @@ from msgspec import UNSET, Raw
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
-from weft.dialects.requests.fields import fields_of, read_object
+from weft.dialects.requests.fields import exact_reader, fields_of, read_object
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Tool, ToolChoice, ToolMode
+
+_read_function = exact_reader(schema.ChatExactTool)
 
 MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 
@@ -43,6 +45,9 @@ def parse_tools(body: schema.ChatRequestBody, places: SourcePaths) -> tuple[Tool
 
 
 def _tool(raw: Raw, path: str) -> Tool:
+    plain = _read_function(raw)
+    if plain is not None:  # nearly always
+        return _function_tool(plain.function, UNSET)
     type = read_object(raw, schema.ChatTypeProbe, path).type
     if type == "function":
         function = read_object(raw, schema.ChatFunctionTool, path).function

@@ -5,6 +5,8 @@ missing is the client's fault, and named in the error. What passes through unrea
 rendered shape leaves out fields that hold their default.
 """
 
+from typing import Literal
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -40,6 +42,13 @@ class ChatTypeProbe(ChatParam):
 class ChatTextPart(ChatTaggedParam, tag="text"):
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+
+class ChatPlainText(ChatParam):
+    """A text part without anything else, as nearly all are."""
+
+    type: Literal["text"]
+    text: str
 
 
 class ChatRefusalPart(ChatTaggedParam, tag="refusal"):
@@ -161,6 +170,17 @@ class ChatFunctionDefinition(ChatParam):
 
 class ChatFunctionTool(ChatTaggedParam, tag="function"):
     function: ChatFunctionDefinition
+
+
+class ChatExactDefinition(ChatFunctionDefinition, forbid_unknown_fields=True):
+    """A function without any other field."""
+
+
+class ChatExactTool(ChatParam):
+    """A function tool whose function has no other field."""
+
+    type: Literal["function"]
+    function: ChatExactDefinition
 
 
 class ChatCustomFormat(ChatParam):
