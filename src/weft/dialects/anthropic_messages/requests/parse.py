@@ -13,14 +13,13 @@ from weft.context import Context
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.requests.options import WIRE_PATHS
 from weft.dialects.anthropic_messages.requests.parse_messages import (
-    holds_foreign_signature,
-    parse_content,
+    parse_blocks,
     parse_system_block,
 )
 from weft.dialects.anthropic_messages.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import Parsed, SourcePaths
-from weft.dialects.requests.fields import check_body, is_json_object, read_object
+from weft.dialects.requests.fields import check_body, exact_reader, is_json_object, read_object
 from weft.dialects.requests.passthrough import with_source
 from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect, remaining
 from weft.errors import BadRequest
@@ -33,10 +32,12 @@ from weft.request import (
     ReasoningOptions,
     Request,
     Sampling,
+    TextContent,
 )
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_read_message = exact_reader(schema.MessageParam)
 _ROLES = frozenset({"user", "assistant", "system"})
 _EFFORTS: dict[str | None, Effort] = {effort: effort for effort in schema.EFFORTS.values()}
 _TIERS = {wire: canonical for canonical, wire in schema.SERVICE_TIERS.items()}
@@ -74,8 +75,9 @@ def parse(body: bytes, context: Context) -> Parsed:
         service_tier=_TIERS.get(source.service_tier or "", source.service_tier),
         user=metadata.user_id if metadata else None,
         cache=cache,
+        # Last: parsing the output format and the thinking adds to it.
+        extra=collect(extra, unknown),
     )
-    request = msgspec.structs.replace(request, extra=collect(extra, unknown))
     pairs = zip(messages, source_messages, strict=True)
     first = next((message for message, raw in pairs if raw is not None), None)
     # The bytes are kept beside the canonical request, so that keys, order and number formats reach
@@ -111,24 +113,31 @@ def _parse_messages(
     for index, raw in enumerate(body.messages):
         path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
         source_paths[canonical] = path
-        # A role that is newer than this table goes through to the same dialect, and nowhere else.
-        if read_object(raw, schema.RoleField, path).role not in _ROLES:
-            source_paths[f"{canonical}.content[0]"] = f"{path}.role"
-            messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
+        message = _read_message(raw)
+        extra: Json = UNSET
+        if message is None:
+            # A role that is newer than this table goes through to the same dialect, and nowhere
+            # else.
+            if read_object(raw, schema.RoleField, path).role not in _ROLES:
+                source_paths[f"{canonical}.content[0]"] = f"{path}.role"
+                messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
+                sources.append(raw)
+                continue
+            message = read_object(raw, schema.MessageParam, path)
+            extra = collect(remaining(raw, schema.MessageParam))
+        if isinstance(message.content, str) and message.content:
+            source_paths[f"{canonical}.content[0]"] = f"{path}.content"
+            messages.append(Message(message.role, (TextContent(message.content),), extra=extra))
             sources.append(raw)
             continue
-        message = read_object(raw, schema.MessageParam, path)
         if message.content is None and message.role != "system":
             raise BadRequest(f"{path}.content", "is required")
-        content = message.content or []
-        parsed = parse_content(content, path, message.role, origin)
-        for number, (_, block_path) in enumerate(parsed):
+        parsed = parse_blocks(message.content or [], path, message.role, origin)
+        for number, block_path in enumerate(parsed.paths):
             source_paths[f"{canonical}.content[{number}]"] = block_path
-        blocks = tuple(block for block, _ in parsed)
-        extra = collect(remaining(raw, schema.MessageParam))
-        messages.append(Message(message.role, blocks, extra=extra))
+        messages.append(Message(message.role, tuple(parsed.contents), extra=extra))
         # The envelope of a foreign signature is Weft's own and never leaves it.
-        sources.append(None if holds_foreign_signature(content) else raw)
+        sources.append(None if parsed.holds_foreign_signature else raw)
     return tuple(messages), sources
 
 

@@ -2,10 +2,12 @@
 
 from base64 import b64encode
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.envelope import Envelope, is_envelope, restore_reasoning, unwrap, with_signature
@@ -38,21 +40,37 @@ _BLOCK_ROLES = {
 """Blocks that only one role may have."""
 
 
-def parse_content(
-    content: str | list[Raw], path: str, role: str, origin: str
-) -> list[tuple[AnyContent, str]]:
-    """Returns the contents of a message, each with its path in the body.
+class ParsedBlocks(NamedTuple):
+    """The contents of a message."""
+
+    contents: list[AnyContent]
+    paths: list[str]
+    """The path of each content in the body."""
+
+    holds_foreign_signature: bool
+    """Whether there is a wrapped signature of another origin. The bytes of the message must not be
+    sent upstream as they are."""
+
+
+def parse_blocks(blocks: list[Raw], path: str, role: str, origin: str) -> ParsedBlocks:
+    """Returns the contents of a message.
 
     A redacted_thinking block that only carries the signature of a call (see the encoder) becomes
     the signature of that call.
     """
-    if isinstance(content, str):
-        return [(TextContent(content), f"{path}.content")]
-    parsed: list[tuple[AnyContent, str]] = []
+    contents: list[AnyContent] = []
+    paths: list[str] = []
+    others: list[Raw] = []
     # By the id of the call, which follows its signature in the same message.
     signatures: dict[str, Envelope] = {}
-    for index, raw in enumerate(content):
+    for index, raw in enumerate(blocks):
         block_path = f"{path}.content[{index}]"
+        plain = _plain_content(raw, role)
+        if plain is not None and not signatures:  # nearly always
+            contents.append(plain)
+            paths.append(block_path)
+            continue
+        others.append(raw)
         block_type = read_object(raw, schema.TypeField, block_path).type
         if _BLOCK_ROLES.get(block_type, role) != role:
             detail = f"{block_type} blocks are not allowed in {role} messages"
@@ -68,20 +86,38 @@ def parse_content(
             block = _opaque(raw, block_type)
         if isinstance(block, Envelope):
             signatures[block.state.call or ""] = block
-        elif isinstance(block, CallContent) and block.id in signatures:
-            parsed.append((with_signature(block, signatures[block.id]), block_path))
-        else:
-            parsed.append((block, block_path))
-    return parsed
+            continue
+        if isinstance(block, CallContent) and block.id in signatures:
+            block = with_signature(block, signatures[block.id])
+        contents.append(block)
+        paths.append(block_path)
+    return ParsedBlocks(contents, paths, bool(others) and _hold_foreign_signature(others))
 
 
-def holds_foreign_signature(content: str | list[Raw]) -> bool:
-    """Whether a message carries a wrapped signature of another origin. Its bytes must not be sent
-    upstream as they are.
+def _plain_content(raw: Raw, role: str) -> AnyContent | None:
+    """Returns a block that has only the usual fields; None for any other, and for one that its role
+    may not have.
     """
-    if isinstance(content, str):
-        return False
-    blocks = [read_object(raw, schema.SignatureFields) for raw in content]
+    try:
+        block = _decode_plain(raw) if len(raw) <= large_json.LARGE else None
+    except (ValueError, RecursionError):
+        return None
+    match block:
+        case schema.PlainText(text):
+            return TextContent(text)
+        case schema.PlainToolUse(id, name, input) if role == "assistant" and is_json_object(input):
+            return CallContent(id, name, bytes(input).decode())
+        case schema.PlainToolResult(id, text, is_error) if role == "user":
+            content = (TextContent(text),) if text else ()
+            return ResultContent(id, content, is_error=bool(is_error))
+    return None
+
+
+_decode_plain = msgspec.json.Decoder[schema.PlainBlock](schema.PlainBlock).decode
+
+
+def _hold_foreign_signature(raw_blocks: list[Raw]) -> bool:
+    blocks = [read_object(raw, schema.SignatureFields) for raw in raw_blocks]
     return any(is_envelope(block.signature) or is_envelope(block.data) for block in blocks)
 
 

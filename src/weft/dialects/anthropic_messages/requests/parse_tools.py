@@ -8,11 +8,11 @@ from msgspec import UNSET, Raw
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
-from weft.dialects.requests.fields import is_json_object, read_object
+from weft.dialects.requests.fields import exact_reader, is_json_object, read_object
 from weft.dialects.requests.unknown_fields import collect, remaining
 from weft.errors import BadRequest
 from weft.parts import Json
-from weft.request import Hosted, Tool, ToolChoice, ToolMode
+from weft.request import Cache, Hosted, Tool, ToolChoice, ToolMode
 
 _MODES: dict[str, ToolMode] = {
     "auto": "auto",
@@ -23,6 +23,7 @@ _MODES: dict[str, ToolMode] = {
 }
 # The date is the version of the tool: all versions share their options.
 _SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution)_\d+")
+_read_client_tool = exact_reader(schema.ClientToolParam)
 _MCP_TOOLSET = "mcp_toolset"
 _json = msgspec.json.Encoder().encode
 
@@ -39,6 +40,10 @@ def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tupl
     for index, raw in enumerate(body.tools or ()):
         path = f"tools[{index}]"
         source_paths[f"{path}.parameters"] = f"{path}.input_schema"
+        plain = _read_client_tool(raw)
+        if plain is not None and plain.cache_control is UNSET:  # nearly always
+            tools.append(_parsed_client_tool(plain, None, UNSET, path))
+            continue
         tool_type = read_object(raw, schema.ToolFields, path).type
         if tool_type in (None, "custom"):
             tools.append(_client_tool(raw, path))
@@ -75,6 +80,12 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
 
 def _client_tool(raw: Raw, path: str) -> Tool:
     tool, cache, unknown = schema.read_cacheable(raw, schema.ClientToolParam, path)
+    return _parsed_client_tool(tool, cache, collect(unknown), path)
+
+
+def _parsed_client_tool(
+    tool: schema.ClientToolParam, cache: Cache | None, extra: Json, path: str
+) -> Tool:
     if not is_json_object(tool.input_schema):
         raise BadRequest(f"{path}.input_schema", "expected an object")
     return Tool(
@@ -83,7 +94,7 @@ def _client_tool(raw: Raw, path: str) -> Tool:
         parameters=tool.input_schema,
         strict=tool.strict,
         cache=cache,
-        extra=collect(unknown),
+        extra=extra,
     )
 
 

@@ -244,6 +244,31 @@ class ToolResultBlockParam(msgspec.Struct, tag="tool_result", tag_field="type", 
     cache_control: Json = UNSET
 
 
+# Blocks as nearly all are: without a cache control, or any other field.
+
+
+class PlainText(msgspec.Struct, tag="text", tag_field="type", forbid_unknown_fields=True):
+    text: str
+
+
+class PlainToolUse(msgspec.Struct, tag="tool_use", tag_field="type", forbid_unknown_fields=True):
+    id: str
+    name: str
+    input: Raw
+
+
+class PlainToolResult(
+    msgspec.Struct, tag="tool_result", tag_field="type", forbid_unknown_fields=True
+):
+    """A result that is a text, or nothing."""
+
+    tool_use_id: str
+    content: str | None = None
+    is_error: bool | None = None
+
+
+PlainBlock = PlainText | PlainToolUse | PlainToolResult
+
 # Tools
 
 
@@ -345,6 +370,8 @@ def parse_cache_control(raw: Json, path: str) -> tuple[Cache | None, dict[str, R
 def read_cacheable(data: Raw, shape: type[C], path: str) -> tuple[C, Cache | None, dict[str, Raw]]:
     """Returns an object, its lifetime in the cache, and its unknown keys."""
     value = read_object(data, shape, path)
+    if value.cache_control is UNSET:
+        return value, None, remaining(data, shape)
     cache, unknown = parse_cache_control(value.cache_control, path)
     return value, cache, remaining(data, shape) | unknown
 
