@@ -41,6 +41,9 @@ class NameSanitizer:
         self.changed: dict[str, str] = {}
         """The originals of the names that were changed, by their new names."""
 
+    def is_legal(self, original: str) -> bool:
+        return self._legal.fullmatch(original) is not None
+
     def sanitize(self, original: str) -> str:
         if self._legal.fullmatch(original):
             return original
@@ -73,6 +76,10 @@ class ToolNameMap:
         self._tools = request.tools
         self.originals: dict[str, str] = {}
         """The original of each changed name; `<namespace>.<name>` for one in a namespace."""
+
+    def is_legal(self, name: str, namespace: str | None) -> bool:
+        """Whether a name is sent as it is."""
+        return not namespace and self._legal.fullmatch(name) is not None
 
     def rename(self, name: str, namespace: str | None, path: str) -> str:
         """Returns the name of the tool or call at a path."""

@@ -202,9 +202,9 @@ def source_bytes(turn: Turn, sources: list[Raw | None]) -> Raw | None:
     """
     message = turn.message
     # Pairing may have moved or dropped contents.
-    if message is None or [one.content for one in turn.contents] != list(message.content):
+    if message is None or [one.content for one in turn.contents] != [*message.content]:
         return None
-    return sources[int(turn.path.removeprefix("messages[").removesuffix("]"))]
+    return sources[int(turn.path[len("messages[") : -1])]
 
 
 class _PairedCall:

@@ -40,7 +40,7 @@ class RenderedMessage:
     """The content as a string, if it is only one text."""
     extra: Json = UNSET
     source: Raw | None = None
-    """The bytes it came in, if they are sent unchanged."""
+    """The bytes it came in, if they are sent unchanged. Then its blocks may not be rendered."""
 
     @property
     def raw(self) -> Raw:
@@ -51,7 +51,11 @@ class RenderedMessage:
 
     @property
     def first_block_type(self) -> str:
-        first = (msgspec.json.decode(block, type=schema.TypeField) for block in self.blocks)
+        blocks = self.blocks
+        if not blocks and self.source is not None:
+            content = msgspec.json.decode(self.source, type=schema.MessageParam).content
+            blocks = content if isinstance(content, list) else []
+        first = (msgspec.json.decode(block, type=schema.TypeField) for block in blocks)
         return next((block.type for block in first), "")
 
 

@@ -75,7 +75,7 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     body = schema.MessagesRequest(
         model=request.model,
         max_tokens=plan.max_tokens,
-        messages=[message.raw for message in messages],
+        messages=[],  # see below
         system=system,
         tools=tools.tools or None,
         tool_choice=encode(choice),
@@ -95,13 +95,12 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     options = fields_of(request.reasoning.extra) if request.reasoning else {}
     thinking = {f"thinking.{key}": value for key, value in options.items() if key != "effort"}
     extra = collect(fields_of(request.extra), thinking)
-    fields = fields_of(encode_with_extra(body, extra, schema.NESTED))
+    fields: dict[str, object] = {**fields_of(encode_with_extra(body, extra, schema.NESTED))}
     # Then every key but `messages` still means what the client wrote, and keeps its bytes. Messages
     # keep theirs one by one.
     if losses_only_in_turns(request, losses.found[losses_before:]):
-        rendered_messages = fields["messages"]
         fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
-        fields["messages"] = rendered_messages
+    fields["messages"] = [message.raw for message in messages]
     return Rendered(large_json.write(fields), names.originals, tools.bridged)
 
 
@@ -129,8 +128,14 @@ def _token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
 class _SourceMessagesRenderer(MessagesRenderer):
     """Keeps messages apart; one that is unchanged keeps its bytes."""
 
+    _blocks: "_SourceBlockRenderer"
+
     def __init__(
-        self, request: Request, quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
+        self,
+        request: Request,
+        quirks: MessagesQuirks,
+        losses: Losses,
+        blocks: "_SourceBlockRenderer",
     ) -> None:
         super().__init__(message_turns(request, losses), quirks, losses, blocks)
         self._sources = source_messages(source_body(request, NAME), request)
@@ -154,10 +159,13 @@ class _SourceMessagesRenderer(MessagesRenderer):
         whole = unknown_role_message(turn)
         if whole is not None:
             return RenderedMessage("user", [], source=whole)
+        source = source_bytes(turn, self._sources)
+        if source is not None and self._blocks.lose_nothing(turn.contents):
+            return RenderedMessage("user", [], source=source)
         losses_before = len(self._losses.found)
         message = super().render_message(turn)
         if len(self._losses.found) == losses_before:
-            message.source = source_bytes(turn, self._sources)
+            message.source = source
         return message
 
     def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
@@ -171,6 +179,27 @@ class _SourceBlockRenderer(BlockRenderer):
     def __init__(self, context: Context, losses: Losses, names: ToolNameMap) -> None:
         super().__init__(context, losses, names)
         self._origins = accepted_origins(context, NAME, native=True)
+
+    def lose_nothing(self, contents: list[LocatedContent]) -> bool:
+        """Whether these are texts, calls and results of which nothing gets lost: then there is no
+        need to render them to find that out.
+        """
+        for located in contents:
+            match located.content:
+                case TextContent(cache=None):
+                    continue
+                case CallContent(id=id, name=name, namespace=namespace, kind="function") as call:
+                    if call.provider_executed or not self._names.is_legal(name, namespace):
+                        return False
+                case ResultContent(id=id, cache=None, content=inner):
+                    for one in inner:
+                        if one.__class__ is not TextContent or one.cache is not None:
+                            return False
+                case _:
+                    return False
+            if not self._call_ids.is_legal(id):
+                return False
+        return True
 
     def kept_extra(self, extra: Json, path: str) -> Json:
         return extra

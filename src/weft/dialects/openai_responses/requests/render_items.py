@@ -60,13 +60,35 @@ def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Lo
         losses.refused(turns[-1].path, detail)
     items: list[Raw] = []
     for turn in turns:
+        source = passthrough.source_item(turn) if passthrough.same_dialect else None
+        if source is not None and _loses_nothing(turn):
+            items.append(source)
+            continue
         # An item of which something got lost must not be sent with its source bytes, which still
         # have it.
         losses_before = len(losses.found)
         rendered = renderer.turn(turn)
-        source = passthrough.source_item(turn)
         items += rendered if source is None or len(losses.found) > losses_before else [source]
     return items
+
+
+def _loses_nothing(turn: Turn) -> bool:
+    """Whether a turn of this dialect holds texts, function calls and results of which nothing gets
+    lost: then there is no need to render them to find that out.
+    """
+    for located in turn.contents:
+        match located.content:
+            case TextContent(cache=None):
+                continue
+            case CallContent(format="json", provider_executed=False, signature=None):
+                continue
+            case ResultContent(cache=None, content=inner) if turn.role != "assistant":
+                for one in inner:
+                    if one.__class__ is not TextContent or one.cache is not None:
+                        return False
+            case _:
+                return False
+    return True
 
 
 def _group_key(placed: LocatedContent) -> str:
