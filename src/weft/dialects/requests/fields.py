@@ -113,6 +113,12 @@ def other_fields(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) 
     return Raw(large_json.write(rest)) if rest else UNSET
 
 
+def set_fields(value: msgspec.Struct) -> dict[str, object]:
+    """Returns the fields of a struct that are written, if null and unset ones are left out."""
+    values = zip(value.__struct_fields__, msgspec.structs.astuple(value), strict=True)
+    return {name: one for name, one in values if one is not None and one is not UNSET}
+
+
 # Structs are few and never change; this is asked for every object of a body.
 @cache
 def declared_names(shape: type[msgspec.Struct]) -> frozenset[str]:

@@ -90,10 +90,17 @@ RENDERED_FROM: FieldGetters = {
 sent in its original bytes."""
 
 
+_LOST = tuple(option for option in OPTIONS if option.wire is None)
+_values_lost = attrgetter(*(option.canonical for option in _LOST))
+_VALUES_OF_NONE = _values_lost(Request(""))
+
+
 def report_lost_options(request: Request, losses: Losses) -> None:
     """Reports the options that a request of another dialect loses here."""
-    for option in OPTIONS:
-        value = None if option.wire is not None else attrgetter(option.canonical)(request)
+    values = _values_lost(request)
+    if values == _VALUES_OF_NONE:
+        return
+    for option, value in zip(_LOST, values, strict=True):
         if value in (None, UNSET, option.default):
             continue
         if option.refused:

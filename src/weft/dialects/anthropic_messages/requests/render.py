@@ -4,6 +4,8 @@ A request that came in this dialect goes through `render_passthrough`. In all ot
 which is required, is set, and what this API has no field for is reported.
 """
 
+from msgspec import UNSET
+
 from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
@@ -18,6 +20,7 @@ from weft.dialects.anthropic_messages.requests.render_options import encode
 from weft.dialects.anthropic_messages.requests.render_tools import MessagesToolRenderer
 from weft.dialects.anthropic_messages.wire import ID_LETTERS, NAME
 from weft.dialects.requests.codec import Losses, Rendered
+from weft.dialects.requests.fields import set_fields
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.turns import paired_turns
 from weft.dialects.requests.unknown_fields import report_unknown
@@ -47,7 +50,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     blank_stops = tuple(stop for stop in request.stop if not stop.strip())
     if blank_stops:
         losses.adapted("stop", "Weft itself cuts the answer at sequences of whitespace")
-    report_unknown(request.extra, "", losses, NAME)
+    if request.extra is not UNSET:
+        report_unknown(request.extra, "", losses, NAME)
     # After the messages are rendered: only then it is known which thinking blocks were dropped.
     plan = without_unsigned_thinking(plan, messages, losses)
     thinking = plan.thinking is not None and plan.thinking.type != "disabled"
@@ -57,9 +61,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     body = schema.MessagesRequest(
         model=request.model,
         max_tokens=plan.max_tokens,
-        messages=[message.raw for message in messages],
-        system=system,
-        tools=tools.tools or None,
+        messages=[],
         tool_choice=encode(choice),
         mcp_servers=tools.mcp_servers or None,
         thinking=encode(plan.thinking),
@@ -73,4 +75,12 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         cache_control=schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
         stream=request.stream or None,
     )
-    return Rendered(large_json.write(body), names.originals, tools.bridged, blank_stops)
+    # Messages, blocks and tools are encoded with all the rest, at once.
+    fields: dict[str, object] = {"model": "", "max_tokens": 0, "messages": []}  # in this order
+    if system is not None:
+        fields["system"] = system
+    if tools.tools:
+        fields["tools"] = tools.tools
+    fields |= set_fields(body)
+    fields["messages"] = [message.sent for message in messages]
+    return Rendered(large_json.write(fields), names.originals, tools.bridged, blank_stops)

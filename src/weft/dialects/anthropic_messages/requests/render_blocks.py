@@ -56,7 +56,7 @@ class BlockRenderer:
         self._origins = accepted_origins(context, NAME, native=False)
         self._call_ids = NameSanitizer(ID_LETTERS, ID_LIMIT)
         # Bound methods, so that the subclass for passthrough overrides single kinds of content.
-        self._renderers: dict[type, Callable[[str, Any, str], Raw | None]] = {
+        self._renderers: dict[type, Callable[[str, Any, str], schema.Rendered | None]] = {
             TextContent: self.text,
             ImageContent: self.image,
             FileContent: self.file,
@@ -66,7 +66,7 @@ class BlockRenderer:
             OpaqueContent: self.opaque,
         }
 
-    def render(self, located: LocatedContent, role: str) -> Raw | None:
+    def render(self, located: LocatedContent, role: str) -> schema.Rendered | None:
         """Returns a block, or None if the content is not sent; the losses say why."""
         return self._renderers[type(located.content)](located.path, located.content, role)
 
@@ -80,13 +80,17 @@ class BlockRenderer:
         self._losses.refused(path, supported)
         return None
 
-    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
+    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> schema.Rendered:
+        if extra is UNSET:
+            return block
         return encode_with_extra(block, self.kept_extra(extra, path), schema.NESTED)
 
     def _cache_control(self, cache: Cache | None, path: str) -> Json:
+        if cache is None:
+            return UNSET
         return schema.render_cache_control(cache, path, self._losses, ttl=self._quirks.cache_ttl)
 
-    def text(self, path: str, content: TextContent, role: str) -> Raw | None:
+    def text(self, path: str, content: TextContent, role: str) -> schema.Rendered | None:
         if content.refusal:
             self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
         # Vendor documentation: a text block must not be empty.
@@ -94,12 +98,14 @@ class BlockRenderer:
             if content != TextContent(""):
                 self._losses.adapted(path, "blank text is left out")
             return None
+        if content.cache is None and content.extra is UNSET:  # nearly always
+            return schema.TextBlockParam(content.text)
         block = schema.TextBlockParam(content.text, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
     # Images and documents
 
-    def image(self, path: str, content: ImageContent, role: str) -> Raw | None:
+    def image(self, path: str, content: ImageContent, role: str) -> schema.Rendered | None:
         source: schema.ImageSource | None
         if content.data is None:
             source = self._remote_source(path, content)
@@ -116,7 +122,7 @@ class BlockRenderer:
         block = schema.ImageBlockParam(source, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
-    def file(self, path: str, content: FileContent, role: str) -> Raw | None:
+    def file(self, path: str, content: FileContent, role: str) -> schema.Rendered | None:
         # Dialects with one kind of part for all media have images as files.
         if not (content.media_type or "").startswith("image/"):
             return self._document(path, content)
@@ -130,7 +136,7 @@ class BlockRenderer:
         )
         return self.image(path, image, role)
 
-    def _document(self, path: str, content: FileContent) -> Raw | None:
+    def _document(self, path: str, content: FileContent) -> schema.Rendered | None:
         source: schema.DocumentSource | None
         if content.data is None:
             source = self._remote_source(path, content)
@@ -174,7 +180,7 @@ class BlockRenderer:
 
     # Reasoning, calls and results
 
-    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> schema.Rendered | None:
         own = content.origin in self._origins
         # Blocks go back exactly as they came, empty text included: the signature covers them.
         if own and content.redacted is not None:
@@ -188,7 +194,7 @@ class BlockRenderer:
         self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
-    def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def tool_use(self, path: str, content: CallContent, role: str) -> schema.Rendered | None:
         # Server tools of other vendors have no block here.
         if content.provider_executed:
             self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
@@ -205,13 +211,15 @@ class BlockRenderer:
         block = schema.ToolUseBlockParam("tool_use", self._call_id(content.id, path), name, params)
         return self._encode(block, content.extra, path)
 
-    def tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+    def tool_result(self, path: str, content: ResultContent, role: str) -> schema.Rendered | None:
         if role == "assistant":
             self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
         return self._tool_result(path, content, content.content)
 
-    def _tool_result(self, path: str, result: ResultContent, contents: Sequence[AnyContent]) -> Raw:
+    def _tool_result(
+        self, path: str, result: ResultContent, contents: Sequence[AnyContent]
+    ) -> schema.Rendered:
         id = self._call_id(result.id, path)
         rendered: str | list[Raw]
         if plain := single_text(contents):
@@ -221,7 +229,7 @@ class BlockRenderer:
                 self.render(LocatedContent(f"{path}.content[{index}]", content), "user")
                 for index, content in enumerate(contents)
             ]
-            rendered = [block for block in blocks if block is not None]
+            rendered = schema.to_raw([block for block in blocks if block is not None])
         block = schema.ToolResultBlockParam(
             id,
             rendered or None,
@@ -230,7 +238,7 @@ class BlockRenderer:
         )
         return self._encode(block, result.extra, path)
 
-    def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
+    def opaque(self, path: str, content: OpaqueContent, role: str) -> schema.Rendered | None:
         if content.origin in self._origins:
             return content.raw
         report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")

@@ -4,8 +4,6 @@ Roles alternate, the first message is of the user, tool results come first in th
 system messages stay where they are.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 from msgspec import UNSET, Raw
 
@@ -30,12 +28,11 @@ from weft.request import FileContent, ImageContent, TextContent
 _FIRST_USER_MESSAGE = "(The conversation begins with the assistant.)"
 
 
-@dataclass(slots=True)
-class RenderedMessage:
+class RenderedMessage(msgspec.Struct):
     """A message before encoding: later messages of the same role may be merged into it."""
 
     role: schema.MessageRole
-    blocks: list[Raw]
+    blocks: list[schema.Rendered]
     plain: str | None = None
     """The content as a string, if it is only one text."""
     extra: Json = UNSET
@@ -43,15 +40,19 @@ class RenderedMessage:
     """The bytes it came in, if they are sent unchanged. Then its blocks may not be rendered."""
 
     @property
-    def raw(self) -> Raw:
+    def sent(self) -> object:
+        """The message, to be encoded with the whole body."""
         if self.source is not None:
             return self.source
-        content = self.blocks if self.plain is None else self.plain
-        return encode_with_extra(schema.MessageParam(self.role, content), self.extra)
+        if self.extra is UNSET:
+            content = self.blocks if self.plain is None else self.plain
+            return {"role": self.role, "content": content}
+        raw_content = schema.to_raw(self.blocks) if self.plain is None else self.plain
+        return encode_with_extra(schema.MessageParam(self.role, raw_content), self.extra)
 
     @property
     def first_block_type(self) -> str:
-        blocks = self.blocks
+        blocks = schema.to_raw(self.blocks)
         if not blocks and self.source is not None:
             content = msgspec.json.decode(self.source, type=schema.MessageParam).content
             blocks = content if isinstance(content, list) else []
@@ -70,7 +71,7 @@ class MessagesRenderer:
         self._losses = losses
         self._blocks = blocks
 
-    def render(self) -> tuple[str | list[Raw] | None, list[RenderedMessage]]:
+    def render(self) -> tuple[str | list[schema.Rendered] | None, list[RenderedMessage]]:
         """Returns `system` and the messages."""
         first = leading_instructions(self._turns)
         # Only leading instructions. A late one that moved to the top would change what it refers
@@ -79,16 +80,16 @@ class MessagesRenderer:
         turns = self._move_to_user(self._turns[first:])
         return system, self.join([(turn, self.render_message(turn)) for turn in turns])
 
-    def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+    def render_system(self, instructions: list[Turn]) -> str | list[schema.Rendered] | None:
         match instructions:
             # A string, as clients send it; blocks only where several messages have to stay apart.
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
             ] if text.strip():
                 return text
-        blocks: list[Raw] = []
+        blocks: list[schema.Rendered] = []
         for turn in instructions:
-            if turn.message is not None:
+            if turn.message is not None and turn.message.extra is not UNSET:
                 report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
             rendered = [self.system_block(located) for located in turn.contents]
             present = [block for block in rendered if block is not None]
@@ -96,7 +97,7 @@ class MessagesRenderer:
             blocks += present
         return blocks or None
 
-    def system_block(self, located: LocatedContent) -> Raw | None:
+    def system_block(self, located: LocatedContent) -> schema.Rendered | None:
         if isinstance(located.content, TextContent):
             return self._blocks.render(located, "system")
         self._losses.refused(located.path, f"{NAME} accepts only text as instructions")
@@ -115,9 +116,10 @@ class MessagesRenderer:
                 continue
             if turn.role == "assistant":
                 files = self.files_to_move(turn)
-                moved += files
-                rest = [located for located in turn.contents if located not in files]
-                turn = msgspec.structs.replace(turn, contents=rest)
+                if files:
+                    moved += files
+                    rest = [located for located in turn.contents if located not in files]
+                    turn = msgspec.structs.replace(turn, contents=rest)
             elif turn.role == "user" and moved:
                 # Results stay first: the API wants them at the beginning of the message after the
                 # calls.
@@ -138,12 +140,18 @@ class MessagesRenderer:
         return files
 
     def render_message(self, turn: Turn) -> RenderedMessage:
-        rendered = [self._blocks.render(located, turn.role) for located in turn.contents]
-        blocks = [block for block in rendered if block is not None]
+        blocks: list[schema.Rendered] = []
+        for located in turn.contents:
+            block = self._blocks.render(located, turn.role)
+            if block is not None:
+                blocks.append(block)
         report_speaker(turn, self._losses, sent=bool(blocks))
-        plain = single_text([located.content for located in turn.contents])
+        plain: TextContent | None = None
+        if len(turn.contents) == 1:
+            plain = single_text([turn.contents[0].content])
         extra = turn.message.extra if turn.message else UNSET
-        extra = self._blocks.kept_extra(extra, turn.path)
+        if extra is not UNSET:
+            extra = self._blocks.kept_extra(extra, turn.path)
         role = "system" if turn.role == "developer" else turn.role
         return RenderedMessage(role, blocks, plain.text if plain else None, extra)
 
@@ -157,7 +165,7 @@ class MessagesRenderer:
             # Vendor documentation: the first message must be of the user.
             detail = f"a short user message is put first: {NAME} requires one"
             self._losses.adapted(rendered[0][0].path, detail)
-            block = Raw(msgspec.json.encode(schema.TextBlockParam(_FIRST_USER_MESSAGE)))
+            block = schema.TextBlockParam(_FIRST_USER_MESSAGE)
             out.append(RenderedMessage("user", [block], _FIRST_USER_MESSAGE))
         for _, message in rendered:
             # The API would merge neighbours too, but wants all results in the message after their

@@ -1,6 +1,7 @@
 """Renders the options of a request: limits, thinking, output format, sampling, metadata."""
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ _USER_ID_LIMIT = 256
 _json = msgspec.json.Encoder().encode
 
 
+# A few upstreams with a few models each; but clients may name any model.
+@lru_cache(maxsize=256)
 def quirks_for_model(quirks: MessagesQuirks, model: str) -> MessagesQuirks:
     """The quirks of an upstream; what they leave open is filled in for the model."""
     family = family_of(model)

@@ -76,8 +76,8 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
         model=request.model,
         max_tokens=plan.max_tokens,
         messages=[],  # see below
-        system=system,
-        tools=tools.tools or None,
+        system=schema.to_raw(system) if isinstance(system, list) else system,
+        tools=schema.to_raw(tools.tools) or None,
         tool_choice=encode(choice),
         mcp_servers=tools.mcp_servers or None,
         thinking=encode(plan.thinking),
@@ -100,7 +100,7 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     # keep theirs one by one.
     if losses_only_in_turns(request, losses.found[losses_before:]):
         fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
-    fields["messages"] = [message.raw for message in messages]
+    fields["messages"] = [message.sent for message in messages]
     return Rendered(large_json.write(fields), names.originals, tools.bridged)
 
 
@@ -140,7 +140,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
         super().__init__(message_turns(request, losses), quirks, losses, blocks)
         self._sources = source_messages(source_body(request, NAME), request)
 
-    def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+    def render_system(self, instructions: list[Turn]) -> str | list[schema.Rendered] | None:
         match instructions:
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
@@ -148,7 +148,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
                 return text
         return super().render_system(instructions)
 
-    def system_block(self, located: LocatedContent) -> Raw | None:
+    def system_block(self, located: LocatedContent) -> schema.Rendered | None:
         return self._blocks.render(located, "system")
 
     def files_to_move(self, turn: Turn) -> list[LocatedContent]:
@@ -207,7 +207,7 @@ class _SourceBlockRenderer(BlockRenderer):
     def other_source(self, path: str, source: S, supported: str) -> S | None:
         return source
 
-    def text(self, path: str, content: TextContent, role: str) -> Raw | None:
+    def text(self, path: str, content: TextContent, role: str) -> schema.Rendered | None:
         # A search result without citations was parsed as text; the block itself is in its extra.
         search_result = fields_of(content.extra).get("search_result")
         if search_result:
@@ -215,17 +215,17 @@ class _SourceBlockRenderer(BlockRenderer):
         block = schema.TextBlockParam(content.text, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
-    def file(self, path: str, content: FileContent, role: str) -> Raw | None:
+    def file(self, path: str, content: FileContent, role: str) -> schema.Rendered | None:
         return self._document(path, content)
 
-    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> schema.Rendered | None:
         # Hosts that imitate the API and sign nothing want their own thinking back.
         if content.origin is None and self._quirks.unsigned_thinking:
             thinking = schema.ThinkingBlockParam(content.text, content.signature)
             return self._encode(thinking, content.extra, path)
         return super().reasoning(path, content, role)
 
-    def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def tool_use(self, path: str, content: CallContent, role: str) -> schema.Rendered | None:
         if content.provider_executed and content.kind in _EXECUTED_TYPES:
             # Neither id nor name is rewritten: the result that follows is in the host's own block.
             params = Raw(content.params.encode())
@@ -233,7 +233,7 @@ class _SourceBlockRenderer(BlockRenderer):
             return self._encode(block, content.extra, path)
         return super().tool_use(path, content, role)
 
-    def tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+    def tool_result(self, path: str, content: ResultContent, role: str) -> schema.Rendered | None:
         whole_list = "content" in fields_of(content.extra)  # it stands for the parsed content
         return self._tool_result(path, content, () if whole_list else content.content)
 

@@ -47,7 +47,7 @@ class MessagesToolRenderer:
         self._losses = losses
         self._names = names
         self._quirks = quirks_of(context)
-        self.tools: list[Raw] = []
+        self.tools: list[schema.Rendered] = []
         self.mcp_servers: list[Raw] = []
         self.bridged: frozenset[str] = frozenset()
         """The names of free-text tools that are declared as functions."""
@@ -112,17 +112,22 @@ class MessagesToolRenderer:
         return UNSET
 
     def _add(self, param: msgspec.Struct, tool: Tool, path: str) -> None:
+        if tool.extra is UNSET:
+            self.tools.append(param)
+            return
         extra = self.kept_extra(tool.extra, path)
         self.tools.append(encode_with_extra(param, extra, schema.NESTED))
 
     def _cache_control(self, tool: Tool, path: str) -> Json:
+        if tool.cache is None:
+            return UNSET
         return schema.render_cache_control(
             tool.cache, path, self._losses, ttl=self._quirks.cache_ttl
         )
 
     def _function(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = schema.ClientToolParam(
-            self._names.rename(tool.name, tool.namespace, path),
+            self._names.rename_at(f"{path}.name", tool.name, tool.namespace),
             self.input_schema(tool.parameters, path),
             tool.description,
             tool.strict,
@@ -154,7 +159,7 @@ class MessagesToolRenderer:
             custom_tool_description(tool, path, self._losses),
             cache_control=self._cache_control(tool, path),
         )
-        self.tools.append(Raw(_json(param)))
+        self.tools.append(param)
 
     def _web_search(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = self._web_tool(self._quirks.web_search, "web_search", tool, hosted, path)

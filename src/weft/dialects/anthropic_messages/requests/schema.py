@@ -4,11 +4,13 @@ Messages, content blocks and tools stay raw in the body and are parsed one at a 
 error can name its path. Keys that a canonical request has no field for stay raw too.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw
 
+from weft import large_json
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import read_object
 from weft.dialects.requests.unknown_fields import remaining
@@ -268,6 +270,14 @@ class PlainToolResult(
 
 
 PlainBlock = PlainText | PlainToolUse | PlainToolResult
+
+Rendered = Raw | msgspec.Struct
+"""A message, block or tool, in its own bytes or to be encoded with the whole body."""
+
+
+def to_raw(rendered: Sequence[Rendered]) -> list[Raw]:
+    return [one if isinstance(one, Raw) else Raw(large_json.write(one)) for one in rendered]
+
 
 # Tools
 

@@ -9,7 +9,7 @@ from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import Losses
-from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.fields import fields_of, set_fields
 from weft.dialects.requests.openai_family import FAMILY_FIELDS, OpenAIFamilyOptions
 from weft.dialects.requests.reasoning import effort_for_budget
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
@@ -93,7 +93,7 @@ class ChatOptionRenderer:
             prompt_cache_retention=request.cache and family.cache_retention(),
             service_tier=None if request.service_tier is None else family.service_tier(),
         )
-        return fields | schema.set_fields(body)
+        return fields | set_fields(body)
 
     def unknown_fields(self) -> dict[str, Raw]:
         """Returns the fields of the request that Weft does not know: all if it came in this

@@ -307,11 +307,5 @@ def unless_null(raw: Json) -> Json:
     return UNSET if raw == Raw(b"null") else raw
 
 
-def set_fields(value: ChatParam) -> dict[str, object]:
-    """Returns the fields of a shape that are written: those that are set."""
-    values = zip(value.__struct_fields__, msgspec.structs.astuple(value), strict=True)
-    return {name: one for name, one in values if one is not None and one is not UNSET}
-
-
 def to_raw(value: object) -> Raw:
     return Raw(large_json.write(value))

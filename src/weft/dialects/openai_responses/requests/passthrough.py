@@ -32,7 +32,7 @@ class ResponsesPassthrough:
         self.names = ToolNameMap(request, "a-zA-Z0-9_-", 64, losses)
         self._request = request
         self._source = source_body(request, NAME)
-        self._source_items = source_messages(self._source, request)
+        self._source_items = source_messages(self._source, request) if self._source else []
         self._origins = accepted_origins(context, NAME, native=self.same_dialect)
         # A call id may have any characters, and at most 64 of them.
         self._call_ids = NameSanitizer(r"\s\S", 64)
@@ -46,8 +46,10 @@ class ResponsesPassthrough:
         """Returns the fields in `extra` that are sent: only this dialect knows them."""
         return fields_of(extra) if self.same_dialect else {}
 
-    def shape(self, value: schema.ResponsesShape, extra: Json = UNSET) -> Raw:
+    def shape(self, value: schema.ResponsesShape, extra: Json = UNSET) -> schema.Rendered:
         """Renders a shape, with the unknown fields that it came with."""
+        if extra is UNSET or not self.same_dialect:
+            return value
         return schema.to_raw(self.unknown_fields(extra) | fields_of(schema.to_raw(value)))
 
     def item_id(self, id: str | None) -> str | None:
@@ -66,7 +68,7 @@ class ResponsesPassthrough:
         """Whether the upstream is the origin of this content."""
         return content.origin in self._origins
 
-    def unchanged_fields(self, rendered: dict[str, Raw]) -> dict[str, Raw]:
+    def unchanged_fields(self, rendered: dict[str, object]) -> dict[str, object]:
         """Returns the body with the source bytes of every field whose meaning did not change."""
         if self._source is None:
             return rendered

@@ -38,9 +38,14 @@ from weft.request import (
 )
 
 
-def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> list[Raw]:
+def render_items(
+    request: Request,
+    passthrough: ResponsesPassthrough,
+    family: OpenAIFamilyOptions,
+    losses: Losses,
+) -> list[schema.Rendered]:
     """Renders the items. What they cannot express is reported as a loss."""
-    renderer = _ResponsesItemRenderer(request, passthrough, losses)
+    renderer = _ResponsesItemRenderer(passthrough, family, losses)
     if passthrough.same_dialect:
         # Nothing is arranged in a request of this dialect: pairs and order are for the upstream to
         # judge.
@@ -50,15 +55,16 @@ def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Lo
             path = f"messages[{number}]"
             if message.name is not None:
                 losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
-            report_dropped_extras(message.extra, path, losses, NAME)
-            renderer.family.report_extras(message.content, path)
+            if message.extra is not UNSET:
+                report_dropped_extras(message.extra, path, losses, NAME)
+            family.report_extras(message.content, path)
         found = paired_turns(request, losses)
     # Instructions have a field of their own.
     turns = [turn for turn in found if turn.path != "instructions"]
     if ends_with_prefill(request, turns):
         detail = f"an answer cannot be continued on {NAME}; end with a user message"
         losses.refused(turns[-1].path, detail)
-    items: list[Raw] = []
+    items: list[schema.Rendered] = []
     for turn in turns:
         source = passthrough.source_item(turn) if passthrough.same_dialect else None
         if source is not None and _loses_nothing(turn):
@@ -108,18 +114,22 @@ def _group_key(placed: LocatedContent) -> str:
 class _ResponsesItemRenderer:
     """Renders turns as items."""
 
-    def __init__(self, request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> None:
-        self.family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
+    def __init__(
+        self, passthrough: ResponsesPassthrough, family: OpenAIFamilyOptions, losses: Losses
+    ) -> None:
+        self._family = family
         self._passthrough = passthrough
         self._losses = losses
         self._custom_call_ids: set[str] = set()
         """Ids of custom tool calls, whose results have a type of their own."""
 
-    def turn(self, turn: Turn) -> list[Raw]:
+    def turn(self, turn: Turn) -> list[schema.Rendered]:
         if not turn.contents:
             # An empty message means something only to the dialect it was written in.
             return [self._message(turn, [])] if self._passthrough.own_ids else []
-        items: list[Raw] = []
+        if len(turn.contents) == 1 and isinstance(turn.contents[0].content, TextContent):
+            return [self._message(turn, turn.contents)]  # nearly always
+        items: list[schema.Rendered] = []
         for kind, group in groupby(turn.contents, key=_group_key):
             placed = list(group)
             if kind == "message":
@@ -135,7 +145,7 @@ class _ResponsesItemRenderer:
 
     # Messages
 
-    def _message(self, turn: Turn, contents: list[LocatedContent]) -> Raw:
+    def _message(self, turn: Turn, contents: list[LocatedContent]) -> schema.Rendered:
         message = turn.message or Message("user", ())
         is_assistant = turn.role == "assistant"
         content = self._content(contents, is_assistant)
@@ -148,11 +158,13 @@ class _ResponsesItemRenderer:
 
     def _content(self, contents: list[LocatedContent], is_assistant: bool) -> str | list[Raw]:
         """Renders contents as parts. A single plain text needs no list."""
-        parts = [self._part(placed, is_assistant) for placed in contents]
         text = _single_text(contents)
-        return [part for part in parts if part is not None] if text is None else text
+        if text is not None:
+            return text
+        parts = [self._part(placed, is_assistant) for placed in contents]
+        return schema.all_to_raw([part for part in parts if part is not None])
 
-    def _part(self, placed: LocatedContent, is_assistant: bool) -> Raw | None:
+    def _part(self, placed: LocatedContent, is_assistant: bool) -> schema.Rendered | None:
         path, passthrough = placed.path, self._passthrough
         match placed.content:
             case TextContent(refusal=True) as refusal:
@@ -167,7 +179,7 @@ class _ResponsesItemRenderer:
                 fields = fields_of(schema.to_raw(schema.AssistantText(text.text, [])))
                 return schema.to_raw(fields | passthrough.unknown_fields(text.extra))
             case TextContent() as text:
-                breakpoint = self.family.breakpoint(text, path)
+                breakpoint = self._family.breakpoint(text, path)
                 return passthrough.shape(schema.InputTextParam(text.text, breakpoint), text.extra)
             # `input_*` parts are for users only.
             case ImageContent() | FileContent() if is_assistant and not passthrough.same_dialect:
@@ -187,19 +199,19 @@ class _ResponsesItemRenderer:
         report_unsupported_item(opaque, path, self._losses, NAME, ours=is_assistant)
         return None
 
-    def _image(self, path: str, image: ImageContent) -> Raw | None:
-        breakpoint = self.family.breakpoint(image, path)
+    def _image(self, path: str, image: ImageContent) -> schema.Rendered | None:
+        breakpoint = self._family.breakpoint(image, path)
         if image.file_id is not None and not self._passthrough.own_ids:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
         # The official types require a detail.
         detail = image.detail if self._passthrough.same_dialect else image.detail or "auto"
-        self.family.report_media_type(image, path)
+        self._family.report_media_type(image, path)
         value = schema.InputImageParam(image_url(image), image.file_id, detail, breakpoint)
         return self._passthrough.shape(value, image.extra)
 
-    def _file(self, path: str, file: FileContent) -> Raw | None:
-        media, breakpoint = file.media_type or "", self.family.breakpoint(file, path)
+    def _file(self, path: str, file: FileContent) -> schema.Rendered | None:
+        media, breakpoint = file.media_type or "", self._family.breakpoint(file, path)
         # The input content of this API is text, images and files.
         if media.startswith(("audio/", "video/")):
             self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
@@ -211,7 +223,7 @@ class _ResponsesItemRenderer:
         if text is not None:
             self._losses.adapted(path, "a plain-text document is sent as text")
             return self._passthrough.shape(schema.InputTextParam(text, breakpoint))
-        self.family.report_media_type(file, path)
+        self._family.report_media_type(file, path)
         # The media type has no field of its own.
         data = file.data if file.data is None or not media else data_url(media, file.data)
         value = schema.InputFileParam(data, file.file_id, file.url, file.filename, breakpoint)
@@ -219,7 +231,7 @@ class _ResponsesItemRenderer:
 
     # Items
 
-    def _item(self, placed: LocatedContent, turn: Turn) -> list[Raw]:
+    def _item(self, placed: LocatedContent, turn: Turn) -> list[schema.Rendered]:
         match placed.content:
             case CallContent(provider_executed=True) as call:
                 return self._hosted(placed.path, call)
@@ -237,7 +249,7 @@ class _ResponsesItemRenderer:
                 return [] if raw is None else [raw]
         return []
 
-    def _hosted(self, path: str, call: CallContent) -> list[Raw]:
+    def _hosted(self, path: str, call: CallContent) -> list[schema.Rendered]:
         # The params are the fields of the item; what is no object cannot be made into one.
         is_known = call.kind in schema.HOSTED_ITEMS and is_json_object(call.params)
         if not self._passthrough.own_ids or not is_known:
@@ -249,7 +261,7 @@ class _ResponsesItemRenderer:
         fields |= {} if self._passthrough.same_dialect else {"status": "completed"}
         return [schema.to_raw(fields | fields_of(Raw(call.params.encode())))]
 
-    def _call(self, path: str, call: CallContent) -> Raw:
+    def _call(self, path: str, call: CallContent) -> schema.Rendered:
         # A signature of this dialect would be in a reasoning item.
         if call.signature is not None:
             self._losses.adapted(
@@ -269,7 +281,7 @@ class _ResponsesItemRenderer:
             value = schema.FunctionCallParam(id, name, call.params or "{}", item_id, namespace)
         return self._passthrough.shape(value, call.extra)
 
-    def _result(self, path: str, result: ResultContent, turn: Turn) -> Raw:
+    def _result(self, path: str, result: ResultContent, turn: Turn) -> schema.Rendered:
         contents = [
             LocatedContent(f"{path}.content[{number}]", content)
             for number, content in enumerate(result.content)
@@ -286,7 +298,8 @@ class _ResponsesItemRenderer:
                 case _:
                     contents.insert(0, LocatedContent(path, TextContent(schema.ERROR_PREFIX)))
         # A breakpoint stands on a part here, and on the whole result elsewhere.
-        contents = self.family.move_breakpoint(path, contents, result.cache)
+        if result.cache is not None:
+            contents = self._family.move_breakpoint(path, contents, result.cache)
         output = self._content(contents, False) if contents else ""
         item_id = self._passthrough.item_id(turn.message.item_id if turn.message else None)
         id = self._passthrough.call_id(result.id) or None
@@ -300,7 +313,7 @@ class _ResponsesItemRenderer:
             value = schema.FunctionCallOutputParam(output, id, item_id, status, name)
         return self._passthrough.shape(value, result.extra)
 
-    def _reasoning(self, contents: list[LocatedContent]) -> list[Raw]:
+    def _reasoning(self, contents: list[LocatedContent]) -> list[schema.Rendered]:
         """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
         content.
         """
@@ -333,5 +346,5 @@ def _single_text(contents: list[LocatedContent]) -> str | None:
     """Returns the text of a single plain text, which needs no list of parts."""
     match contents:
         case [LocatedContent(_, TextContent(refusal=False, cache=None) as text)]:
-            return None if fields_of(text.extra) else text.text
+            return text.text if text.extra is UNSET or not fields_of(text.extra) else None
     return None

@@ -10,7 +10,7 @@ from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthr
 from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRenderer
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests.codec import Losses
-from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.fields import fields_of, set_fields
 from weft.dialects.requests.openai_family import (
     FAMILY_FIELDS,
     OpenAIFamilyOptions,
@@ -18,7 +18,7 @@ from weft.dialects.requests.openai_family import (
 from weft.dialects.requests.reasoning import effort_for_budget
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
 from weft.parts import Json
-from weft.request import Request
+from weft.request import ReasoningOptions, Request
 
 MIN_OUTPUT_TOKENS = 16
 """The smallest `max_output_tokens` that the API accepts."""
@@ -26,6 +26,9 @@ MIN_OUTPUT_TOKENS = 16
 
 def _optional_raw(value: object) -> Json:
     return UNSET if value is None else schema.to_raw(value)
+
+
+_DEFAULTS = ResponsesQuirks()
 
 
 class ResponsesOptionsRenderer:
@@ -36,31 +39,40 @@ class ResponsesOptionsRenderer:
         request: Request,
         context: Context,
         passthrough: ResponsesPassthrough,
+        family: OpenAIFamilyOptions,
         losses: Losses,
     ) -> None:
         quirks = context.quirks
-        self._quirks = quirks if isinstance(quirks, ResponsesQuirks) else ResponsesQuirks()
+        self._quirks = quirks if isinstance(quirks, ResponsesQuirks) else _DEFAULTS
         self._request = request
         self._passthrough = passthrough
-        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._family = family
         self._losses = losses
 
-    def fields(self, items: list[Raw], tools: ResponsesToolRenderer) -> schema.ResponseCreateParams:
-        request, sampling = self._request, self._request.sampling
+    def fields(self, tools: ResponsesToolRenderer) -> dict[str, object]:
+        """Returns the fields that are set. `input` is empty."""
+        request, sampling, family = self._request, self._request.sampling, self._family
         same_dialect = self._passthrough.same_dialect
         # A request of this dialect may set whatever it likes; the upstream judges.
         if not same_dialect:
-            self._family.report_unavailable(UNAVAILABLE)
+            family.report_unavailable(UNAVAILABLE)
         if request.stop:
             self._losses.adapted(
                 "stop", f"{NAME} has no stop sequences; Weft cuts the answer itself"
             )
-        return schema.ResponseCreateParams(
+        fields: dict[str, object] = {"model": request.model, "input": []}
+        if request.instructions is not None:
+            fields["instructions"] = request.instructions
+        if request.tools:
+            declared = tools.tools()
+            fields |= {"tools": declared} if declared else {}
+        # A plain request has few of them: what is not set is not asked about any further.
+        choice = None if request.tool_choice is None else tools.tool_choice()
+        is_text = request.output.kind == "text" and not request.verbosity
+        body = schema.ResponseCreateParams(
             model=request.model,
-            input=items,
-            instructions=request.instructions,
-            tools=tools.tools() or None,
-            tool_choice=_optional_raw(tools.tool_choice()),
+            input=[],
+            tool_choice=_optional_raw(choice),
             parallel_tool_calls=request.parallel_tool_calls,
             max_tool_calls=request.max_tool_calls,
             max_output_tokens=self._max_output_tokens(),
@@ -70,25 +82,28 @@ class ResponsesOptionsRenderer:
             frequency_penalty=sampling.frequency_penalty if same_dialect else None,
             # 0 alternatives are asked for by `include` alone.
             top_logprobs=sampling.logprobs or None,
-            text=self._text(),
+            text=None if is_text else self._text(),
             include=self._include() or None,
             stream=request.stream or None,
             store=self._store(),
             background=request.background or None,
             previous_response_id=request.previous_response_id,
             truncation=request.truncation,
-            service_tier=self._family.service_tier(),
-            metadata=self._family.metadata(),
-            user=self._family.user(),
-            safety_identifier=self._family.safety_identifier(),
+            service_tier=None if request.service_tier is None else family.service_tier(),
+            metadata=request.metadata and family.metadata(),
+            user=request.user and family.user(),
+            safety_identifier=request.safety_identifier and family.safety_identifier(),
             prompt_cache_key=request.prompt_cache_key,
-            prompt_cache_retention=self._family.cache_retention(),
+            prompt_cache_retention=request.cache and family.cache_retention(),
         )
+        return fields | set_fields(body)
 
     def extra(self) -> dict[str, Raw]:
         """Returns the unknown fields that are sent: all from this dialect, and those that Chat
         Completions shares. Others are reported as losses.
         """
+        if self._request.extra is UNSET:
+            return {}
         extra = fields_of(self._request.extra)
         # A request that was built in code for this API has fields of this API.
         if self._passthrough.own_ids:
@@ -102,12 +117,9 @@ class ResponsesOptionsRenderer:
         report_unknown(schema.to_raw(rest), "", self._losses, NAME)
         return shared
 
-    def reasoning(self) -> dict[str, Raw]:
+    def reasoning(self, reasoning: ReasoningOptions) -> dict[str, Raw]:
         """Renders `reasoning`, including fields that only this dialect has."""
-        reasoning = self._request.reasoning
         effort = self._family.effort(effort_for_budget)
-        if reasoning is None:
-            return {}
         if not self._passthrough.own_ids:
             report_dropped_extras(reasoning.extra, "reasoning", self._losses, NAME)
         # No summary is the default here, and has no word.

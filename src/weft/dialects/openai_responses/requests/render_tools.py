@@ -29,13 +29,19 @@ _NEVER = Raw(b'"never"')
 class ResponsesToolRenderer:
     """Renders the tools of one request."""
 
-    def __init__(self, request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> None:
+    def __init__(
+        self,
+        request: Request,
+        passthrough: ResponsesPassthrough,
+        family: OpenAIFamilyOptions,
+        losses: Losses,
+    ) -> None:
         self._request = request
-        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._family = family
         self._passthrough = passthrough
         self._losses = losses
 
-    def tools(self) -> list[Raw]:
+    def tools(self) -> list[schema.Rendered]:
         messages = self._request.messages if self._passthrough.same_dialect else ()
         # Tools that an input item declares are sent in that item, where the source has them.
         late = [tool for tool, _ in late_tools(messages)]
@@ -43,8 +49,8 @@ class ResponsesToolRenderer:
             numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
         ]
         if not self._passthrough.own_ids:
-            return [raw for number, tool in placed for raw in self._tool(tool, number)]
-        declared: list[Raw] = []
+            return [one for number, tool in placed for one in self._tool(tool, number)]
+        declared: list[schema.Rendered] = []
         # Tools of one namespace are neighbours, as they were parsed.
         for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
             members = list(group)
@@ -52,7 +58,7 @@ class ResponsesToolRenderer:
             declared += [_namespace(namespace, members[0][1], rendered)] if namespace else rendered
         return declared
 
-    def _tool(self, tool: Tool, number: int) -> list[Raw]:
+    def _tool(self, tool: Tool, number: int) -> list[schema.Rendered]:
         path = f"tools[{number}]"
         if tool.cache is not None:
             self._losses.warned(
@@ -61,7 +67,7 @@ class ResponsesToolRenderer:
         # Hosted and custom tools of this dialect go back as they came, unknown keys included.
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
-        if not self._passthrough.own_ids:
+        if not self._passthrough.own_ids and tool.extra is not UNSET:
             report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         if tool.kind == "function":
             return [self._function(tool, path)]
@@ -69,15 +75,17 @@ class ResponsesToolRenderer:
             return [self._custom(tool, path)]
         return self._hosted(tool, path)
 
-    def _function(self, tool: Tool, path: str) -> Raw:
+    def _function(self, tool: Tool, path: str) -> schema.Rendered:
         """Renders a function. `strict` is always written, because its default is true."""
-        strict = self._family.strict(tool, path)
+        strict = tool.strict and self._family.strict(tool, path)
         value = schema.FunctionToolParam(
             self._name(tool, f"{path}.name"),
             tool.description,
             present_or(tool.parameters, NULL),
             strict if self._passthrough.same_dialect else bool(strict),
         )
+        if tool.extra is UNSET:
+            return value
         # Its description goes into the namespace again: see `_namespace`.
         extra = fields_of(tool.extra)
         extra.pop(schema.NAMESPACE_DESCRIPTION, None)
@@ -94,7 +102,7 @@ class ResponsesToolRenderer:
     def _name(self, tool: Tool, path: str) -> str:
         return self._passthrough.tool_name(tool.name, tool.namespace, path)
 
-    def _hosted(self, tool: Tool, path: str) -> list[Raw]:
+    def _hosted(self, tool: Tool, path: str) -> list[schema.Rendered]:
         hosted = tool.hosted or Hosted()
         if tool.kind == "web-search":
             return [self._web_search(hosted, f"{path}.hosted")]
@@ -177,9 +185,10 @@ def render_tool_choice(
     return schema.ResponsesToolChoice(choice.kind, server_label=label)
 
 
-def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
+def _namespace(name: str, first: Tool, tools: list[schema.Rendered]) -> Raw:
     raw_description = fields_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
     description = (
         msgspec.json.decode(raw_description, type=str) if raw_description is not None else ""
     )
-    return schema.to_raw(schema.NamespaceToolParam(name, tools, description))
+    inner = schema.all_to_raw(tools)
+    return schema.to_raw(schema.NamespaceToolParam(name, inner, description))

@@ -4,6 +4,7 @@ Values that are passed through are `Raw`. A shape is written without the fields 
 default.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -44,6 +45,10 @@ HOSTED_ITEMS = frozenset(
 
 class ResponsesShape(msgspec.Struct, omit_defaults=True):
     """A shape that is written without fields that hold their default."""
+
+
+Rendered = Raw | ResponsesShape
+"""An item or a tool, in its own bytes or to be encoded with the whole body."""
 
 
 class ResponsesTaggedShape(ResponsesShape, tag_field="type"):
@@ -323,6 +328,10 @@ class ResponseCreateParams(ResponsesShape, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+
+
+def all_to_raw(rendered: Iterable[Rendered]) -> list[Raw]:
+    return [one if isinstance(one, Raw) else to_raw(one) for one in rendered]
 
 
 def to_raw(value: object) -> Raw:
