@@ -132,7 +132,8 @@ def translate(
     # The only randomness and the only clock of a response: codecs get both from their context.
     ids, now = Ids(os.urandom(16)), int(time.time())
     losses = Losses()
-    losses.found += restored.losses
+    if restored.calls:
+        losses.found += restored.losses
     request = restored.request
     # To other dialects the flags mean nothing: their renderers would report each as a loss.
     takes_betas = http_of(config.dialect).betas is not None

@@ -1,8 +1,9 @@
 """Tools for targets with other kinds of tools: free text as an object, approvals, grammars."""
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of, is_json_object
 from weft.dialects.requests.unknown_fields import ESSENTIAL_FOR_TOOLS, collect, report_unknown
@@ -37,9 +38,10 @@ def arguments_object(call: CallContent, path: str, losses: Losses) -> Raw:
 
 def schema_keywords(parameters: Json) -> dict[str, Raw] | None:
     """Returns the keywords of a schema; None if it is not an object."""
-    if isinstance(parameters, Raw) and is_json_object(parameters):
-        return fields_of(parameters)
-    return None
+    try:
+        return None if parameters is UNSET else large_json.members(parameters)
+    except (ValueError, RecursionError):
+        return None
 
 
 def report_no_approval(tool: Tool, path: str, losses: Losses, target: str) -> None:

@@ -77,7 +77,6 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
         max_tokens=plan.max_tokens,
         messages=[],  # see below
         system=schema.to_raw(system) if isinstance(system, list) else system,
-        tools=schema.to_raw(tools.tools) or None,
         tool_choice=encode(choice),
         mcp_servers=tools.mcp_servers or None,
         thinking=encode(plan.thinking),
@@ -95,7 +94,14 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     options = fields_of(request.reasoning.extra) if request.reasoning else {}
     thinking = {f"thinking.{key}": value for key, value in options.items() if key != "effort"}
     extra = collect(fields_of(request.extra), thinking)
-    fields: dict[str, object] = {**fields_of(encode_with_extra(body, extra, schema.NESTED))}
+    raw_fields = fields_of(encode_with_extra(body, extra, schema.NESTED))
+    fields: dict[str, object] = {**raw_fields}
+    if tools.tools:
+        # In the order of the schema; encoded with all the rest, if they are not sent as they came.
+        before = ("model", "max_tokens", "messages", "system")
+        fields = {key: raw_fields[key] for key in before if key in raw_fields}
+        fields["tools"] = tools.tools
+        fields |= raw_fields
     # Then every key but `messages` still means what the client wrote, and keeps its bytes. Messages
     # keep theirs one by one.
     if losses_only_in_turns(request, losses.found[losses_before:]):
