@@ -1576,6 +1576,27 @@ def test_a_wrapped_signature_of_this_origin_is_sent_unwrapped() -> None:
     assert losses == []
 
 
+def test_thinking_is_disabled_if_some_was_dropped_and_the_last_step_has_none() -> None:
+    body = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 4000,
+        "thinking": {"type": "enabled", "budget_tokens": 2000},
+        "messages": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "unsigned"}]},
+            {"role": "user", "content": "b"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"}]},
+        ],
+    }
+    sent, losses = written(parse(body).request)
+    assert sent["thinking"] == {"type": "disabled"}
+    assert [loss.path for loss in losses] == ["messages[1].content[0]", "reasoning"]
+
+
 def test_unsigned_thinking_is_sent_only_to_a_host_that_accepts_it() -> None:
     history = [
         HI,

@@ -10,9 +10,16 @@ from msgspec import UNSET, Raw
 
 from tests.strategies import QUICK
 from weft.dialects.requests.codec import Loss, Losses, SourcePaths
-from weft.dialects.requests.fields import other_fields, read_object
+from weft.dialects.requests.fields import (
+    exact_reader,
+    object_reader,
+    other_fields,
+    read_object,
+    set_fields,
+)
 from weft.dialects.requests.names import NameSanitizer
 from weft.errors import BadRequest
+from weft.large_json import LARGE
 
 
 class Inner(msgspec.Struct, omit_defaults=True):
@@ -56,6 +63,45 @@ def test_keys_that_a_shape_does_not_know_are_kept_as_they_were() -> None:
     assert isinstance(extra, Raw)
     assert bytes(extra) == b'{"b":1.50,"a":{"z":1,"y":2}}'
     assert other_fields(b'{"items":[]}', Shape) is UNSET
+
+
+@pytest.mark.parametrize(
+    ("data", "exact"),
+    [
+        (b'{"type":"shape","items":[{"size":3}]}', Shape([Inner(3)])),
+        (b'{"items":[],"more":1}', None),
+        (b'{"type":"other"}', None),
+        (b'{"items":[{"size":"x"}]}', None),
+        (b'{"items":[]' + b" " * LARGE + b"}", None),
+    ],
+    ids=["exact", "another-field", "another-tag", "another-type", "large"],
+)
+def test_an_exact_reader_reads_only_objects_without_other_fields(
+    data: bytes, exact: Shape | None
+) -> None:
+    found = exact_reader(Shape)(data)
+    assert (found is None) == (exact is None)
+    assert found is None or found.items == [Inner(3)]
+
+
+def test_an_object_reader_returns_what_its_shape_does_not_declare() -> None:
+    read = object_reader(Shape)
+    whole, nothing = read(Raw(b'{"items":[{"size":3}]}'), "in")
+    assert (whole.items, nothing) == ([Inner(3)], {})
+    value, unknown = read(Raw(b'{"items":[{"size":3}],"more":1.50}'), "in")
+    assert (value, unknown) == (Shape([Inner(3)]), {"more": Raw(b"1.50")})
+    with pytest.raises(BadRequest, match=r"^in\.items\[0\]\.size: expected `int`, got `str`$"):
+        read(Raw(b'{"items":[{"size":"x"}]}'), "in")
+
+
+def test_the_fields_that_are_set_are_those_that_are_written() -> None:
+    class Written(msgspec.Struct, omit_defaults=True):
+        a: int | None = None
+        b: Raw | msgspec.UnsetType = UNSET
+        c: int | None = None
+
+    assert set_fields(Written(c=0)) == {"c": 0}
+    assert set_fields(Written(1, Raw(b"2"))) == {"a": 1, "b": Raw(b"2")}
 
 
 def test_losses_are_kept_in_order_and_once() -> None:
