@@ -56,7 +56,7 @@ class BlockRenderer:
         self._origins = accepted_origins(context, NAME, native=False)
         self._call_ids = NameSanitizer(ID_LETTERS, ID_LIMIT)
         # Bound methods, so that the subclass for passthrough overrides single kinds of content.
-        self._renderers: dict[type, Callable[[str, Any, str], schema.Rendered | None]] = {
+        self._renderers: dict[type, Callable[[str, Any, str], schema.Encodable | None]] = {
             TextContent: self.text,
             ImageContent: self.image,
             FileContent: self.file,
@@ -66,7 +66,7 @@ class BlockRenderer:
             OpaqueContent: self.opaque,
         }
 
-    def render(self, located: LocatedContent, role: str) -> schema.Rendered | None:
+    def render(self, located: LocatedContent, role: str) -> schema.Encodable | None:
         """Returns a block, or None if the content is not sent; the losses say why."""
         return self._renderers[type(located.content)](located.path, located.content, role)
 
@@ -80,7 +80,7 @@ class BlockRenderer:
         self._losses.refused(path, supported)
         return None
 
-    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> schema.Rendered:
+    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> schema.Encodable:
         if extra is UNSET:
             return block
         return encode_with_extra(block, self.kept_extra(extra, path), schema.NESTED)
@@ -90,7 +90,7 @@ class BlockRenderer:
             return UNSET
         return schema.render_cache_control(cache, path, self._losses, ttl=self._quirks.cache_ttl)
 
-    def text(self, path: str, content: TextContent, role: str) -> schema.Rendered | None:
+    def text(self, path: str, content: TextContent, role: str) -> schema.Encodable | None:
         if content.refusal:
             self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
         # Vendor documentation: a text block must not be empty.
@@ -105,7 +105,7 @@ class BlockRenderer:
 
     # Images and documents
 
-    def image(self, path: str, content: ImageContent, role: str) -> schema.Rendered | None:
+    def image(self, path: str, content: ImageContent, role: str) -> schema.Encodable | None:
         source: schema.ImageSource | None
         if content.data is None:
             source = self._remote_source(path, content)
@@ -122,7 +122,7 @@ class BlockRenderer:
         block = schema.ImageBlockParam(source, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
-    def file(self, path: str, content: FileContent, role: str) -> schema.Rendered | None:
+    def file(self, path: str, content: FileContent, role: str) -> schema.Encodable | None:
         # Dialects with one kind of part for all media have images as files.
         if not (content.media_type or "").startswith("image/"):
             return self._document(path, content)
@@ -136,7 +136,7 @@ class BlockRenderer:
         )
         return self.image(path, image, role)
 
-    def _document(self, path: str, content: FileContent) -> schema.Rendered | None:
+    def _document(self, path: str, content: FileContent) -> schema.Encodable | None:
         source: schema.DocumentSource | None
         if content.data is None:
             source = self._remote_source(path, content)
@@ -180,7 +180,7 @@ class BlockRenderer:
 
     # Reasoning, calls and results
 
-    def reasoning(self, path: str, content: ReasoningContent, role: str) -> schema.Rendered | None:
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> schema.Encodable | None:
         own = content.origin in self._origins
         # Blocks go back exactly as they came, empty text included: the signature covers them.
         if own and content.redacted is not None:
@@ -194,7 +194,7 @@ class BlockRenderer:
         self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
-    def tool_use(self, path: str, content: CallContent, role: str) -> schema.Rendered | None:
+    def tool_use(self, path: str, content: CallContent, role: str) -> schema.Encodable | None:
         # Server tools of other vendors have no block here.
         if content.provider_executed:
             self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
@@ -211,7 +211,7 @@ class BlockRenderer:
         block = schema.ToolUseBlockParam("tool_use", self._call_id(content.id, path), name, params)
         return self._encode(block, content.extra, path)
 
-    def tool_result(self, path: str, content: ResultContent, role: str) -> schema.Rendered | None:
+    def tool_result(self, path: str, content: ResultContent, role: str) -> schema.Encodable | None:
         if role == "assistant":
             self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
@@ -219,7 +219,7 @@ class BlockRenderer:
 
     def _tool_result(
         self, path: str, result: ResultContent, contents: Sequence[AnyContent]
-    ) -> schema.Rendered:
+    ) -> schema.Encodable:
         id = self._call_id(result.id, path)
         rendered: str | list[Raw]
         if plain := single_text(contents):
@@ -238,7 +238,7 @@ class BlockRenderer:
         )
         return self._encode(block, result.extra, path)
 
-    def opaque(self, path: str, content: OpaqueContent, role: str) -> schema.Rendered | None:
+    def opaque(self, path: str, content: OpaqueContent, role: str) -> schema.Encodable | None:
         if content.origin in self._origins:
             return content.raw
         report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")

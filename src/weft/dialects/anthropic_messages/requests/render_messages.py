@@ -32,7 +32,7 @@ class RenderedMessage(msgspec.Struct):
     """A message before encoding: later messages of the same role may be merged into it."""
 
     role: schema.MessageRole
-    blocks: list[schema.Rendered]
+    blocks: list[schema.Encodable]
     plain: str | None = None
     """The content as a string, if it is only one text."""
     extra: Json = UNSET
@@ -71,7 +71,7 @@ class MessagesRenderer:
         self._losses = losses
         self._blocks = blocks
 
-    def render(self) -> tuple[str | list[schema.Rendered] | None, list[RenderedMessage]]:
+    def render(self) -> tuple[str | list[schema.Encodable] | None, list[RenderedMessage]]:
         """Returns `system` and the messages."""
         first = leading_instructions(self._turns)
         # Only leading instructions. A late one that moved to the top would change what it refers
@@ -80,14 +80,14 @@ class MessagesRenderer:
         turns = self._move_to_user(self._turns[first:])
         return system, self.join([(turn, self.render_message(turn)) for turn in turns])
 
-    def render_system(self, instructions: list[Turn]) -> str | list[schema.Rendered] | None:
+    def render_system(self, instructions: list[Turn]) -> str | list[schema.Encodable] | None:
         match instructions:
             # A string, as clients send it; blocks only where several messages have to stay apart.
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
             ] if text.strip():
                 return text
-        blocks: list[schema.Rendered] = []
+        blocks: list[schema.Encodable] = []
         for turn in instructions:
             if turn.message is not None and turn.message.extra is not UNSET:
                 report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
@@ -97,7 +97,7 @@ class MessagesRenderer:
             blocks += present
         return blocks or None
 
-    def system_block(self, located: LocatedContent) -> schema.Rendered | None:
+    def system_block(self, located: LocatedContent) -> schema.Encodable | None:
         if isinstance(located.content, TextContent):
             return self._blocks.render(located, "system")
         self._losses.refused(located.path, f"{NAME} accepts only text as instructions")
@@ -140,7 +140,7 @@ class MessagesRenderer:
         return files
 
     def render_message(self, turn: Turn) -> RenderedMessage:
-        blocks: list[schema.Rendered] = []
+        blocks: list[schema.Encodable] = []
         for located in turn.contents:
             block = self._blocks.render(located, turn.role)
             if block is not None:

@@ -146,7 +146,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
         super().__init__(message_turns(request, losses), quirks, losses, blocks)
         self._sources = source_messages(source_body(request, NAME), request)
 
-    def render_system(self, instructions: list[Turn]) -> str | list[schema.Rendered] | None:
+    def render_system(self, instructions: list[Turn]) -> str | list[schema.Encodable] | None:
         match instructions:
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
@@ -154,7 +154,7 @@ class _SourceMessagesRenderer(MessagesRenderer):
                 return text
         return super().render_system(instructions)
 
-    def system_block(self, located: LocatedContent) -> schema.Rendered | None:
+    def system_block(self, located: LocatedContent) -> schema.Encodable | None:
         return self._blocks.render(located, "system")
 
     def files_to_move(self, turn: Turn) -> list[LocatedContent]:
@@ -213,7 +213,7 @@ class _SourceBlockRenderer(BlockRenderer):
     def other_source(self, path: str, source: S, supported: str) -> S | None:
         return source
 
-    def text(self, path: str, content: TextContent, role: str) -> schema.Rendered | None:
+    def text(self, path: str, content: TextContent, role: str) -> schema.Encodable | None:
         # A search result without citations was parsed as text; the block itself is in its extra.
         search_result = fields_of(content.extra).get("search_result")
         if search_result:
@@ -221,17 +221,17 @@ class _SourceBlockRenderer(BlockRenderer):
         block = schema.TextBlockParam(content.text, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
-    def file(self, path: str, content: FileContent, role: str) -> schema.Rendered | None:
+    def file(self, path: str, content: FileContent, role: str) -> schema.Encodable | None:
         return self._document(path, content)
 
-    def reasoning(self, path: str, content: ReasoningContent, role: str) -> schema.Rendered | None:
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> schema.Encodable | None:
         # Hosts that imitate the API and sign nothing want their own thinking back.
         if content.origin is None and self._quirks.unsigned_thinking:
             thinking = schema.ThinkingBlockParam(content.text, content.signature)
             return self._encode(thinking, content.extra, path)
         return super().reasoning(path, content, role)
 
-    def tool_use(self, path: str, content: CallContent, role: str) -> schema.Rendered | None:
+    def tool_use(self, path: str, content: CallContent, role: str) -> schema.Encodable | None:
         if content.provider_executed and content.kind in _EXECUTED_TYPES:
             # Neither id nor name is rewritten: the result that follows is in the host's own block.
             params = Raw(content.params.encode())
@@ -239,7 +239,7 @@ class _SourceBlockRenderer(BlockRenderer):
             return self._encode(block, content.extra, path)
         return super().tool_use(path, content, role)
 
-    def tool_result(self, path: str, content: ResultContent, role: str) -> schema.Rendered | None:
+    def tool_result(self, path: str, content: ResultContent, role: str) -> schema.Encodable | None:
         whole_list = "content" in fields_of(content.extra)  # it stands for the parsed content
         return self._tool_result(path, content, () if whole_list else content.content)
 

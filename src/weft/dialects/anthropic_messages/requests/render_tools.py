@@ -47,7 +47,7 @@ class MessagesToolRenderer:
         self._losses = losses
         self._names = names
         self._quirks = quirks_of(context)
-        self.tools: list[schema.Rendered] = []
+        self.tools: list[schema.Encodable] = []
         self.mcp_servers: list[Raw] = []
         self.bridged: frozenset[str] = frozenset()
         """The names of free-text tools that are declared as functions."""

@@ -271,11 +271,11 @@ class PlainToolResult(
 
 PlainBlock = PlainText | PlainToolUse | PlainToolResult
 
-Rendered = Raw | msgspec.Struct
+Encodable = Raw | msgspec.Struct
 """A message, block or tool, in its own bytes or to be encoded with the whole body."""
 
 
-def to_raw(rendered: Sequence[Rendered]) -> list[Raw]:
+def to_raw(rendered: Sequence[Encodable]) -> list[Raw]:
     return [one if isinstance(one, Raw) else Raw(large_json.write(one)) for one in rendered]
 
 

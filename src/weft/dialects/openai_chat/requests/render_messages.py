@@ -45,7 +45,7 @@ from weft.request import (
 
 # The two formats of `input_audio` (API reference), by the media types in use for them.
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
-Rendered = Raw | schema.ChatParam
+RenderedChatMessage = Raw | schema.ChatParam
 """A message, in the bytes it came in or to be encoded."""
 
 # Tool messages hold text only. As base64 text an image would be noise, and expensive.
@@ -59,14 +59,14 @@ def render_messages(
     family: OpenAIFamilyOptions,
     names: ToolNameMap,
     losses: Losses,
-) -> Sequence[Rendered]:
+) -> Sequence[RenderedChatMessage]:
     """Returns the messages; what has no place in them is in the losses."""
     unchanged = passthrough.text_messages() if passthrough.same_dialect else None
     if unchanged is not None:
         return unchanged
     renderer = _ChatMessageRenderer(request, quirks, passthrough, family, names, losses)
     if passthrough.same_dialect:
-        messages: list[Rendered] = []
+        messages: list[RenderedChatMessage] = []
         for turn in message_turns(request, losses):
             source = passthrough.message(turn)
             messages += renderer.render([turn]) if source is None else [source]
@@ -119,13 +119,13 @@ class _ChatMessageRenderer:
                 report_dropped_extras(message.extra, path, self._losses, NAME)
             self._family.report_extras(message.content, path)
 
-    def render(self, turns: list[Turn]) -> list[Rendered]:
-        messages: list[Rendered] = []
+    def render(self, turns: list[Turn]) -> list[RenderedChatMessage]:
+        messages: list[RenderedChatMessage] = []
         for turn in turns:
             messages += self._RENDERERS[turn.role](self, turn)
         return messages
 
-    def _instructions(self, turn: Turn) -> list[Rendered]:
+    def _instructions(self, turn: Turn) -> list[RenderedChatMessage]:
         role: str = turn.role
         if role == "developer" and not self._quirks.developer_role:
             role = "system"
@@ -138,15 +138,15 @@ class _ChatMessageRenderer:
         content = self._content(turn.contents)
         return [self._message(turn, schema.ChatInputMessage(role, content, turn.name))]
 
-    def _message(self, turn: Turn, message: schema.ChatParam) -> Rendered:
+    def _message(self, turn: Turn, message: schema.ChatParam) -> RenderedChatMessage:
         if not self._same_dialect or turn.message is None:
             return message  # which is encoded with the whole body
         return self._passthrough.with_extra(message, turn.message.extra)
 
     # User messages and results
 
-    def _user(self, turn: Turn) -> list[Rendered]:
-        messages: list[Rendered] = []
+    def _user(self, turn: Turn) -> list[RenderedChatMessage]:
+        messages: list[RenderedChatMessage] = []
         moved: list[Raw] = []
         rest: list[LocatedContent] = []
         for located in turn.contents:
@@ -163,7 +163,9 @@ class _ChatMessageRenderer:
             messages.append(self._message(turn, message))
         return messages
 
-    def _result(self, path: str, result: ResultContent, turn: Turn, moved: list[Raw]) -> Rendered:
+    def _result(
+        self, path: str, result: ResultContent, turn: Turn, moved: list[Raw]
+    ) -> RenderedChatMessage:
         """Renders a result; its images and files are added to `moved`."""
         texts: list[LocatedContent] = []
         before = len(moved)
@@ -196,7 +198,7 @@ class _ChatMessageRenderer:
 
     # Messages of the assistant
 
-    def _assistant(self, turn: Turn) -> list[Rendered]:
+    def _assistant(self, turn: Turn) -> list[RenderedChatMessage]:
         message = schema.ChatAssistantMessage("assistant", name=turn.name)
         texts: list[LocatedContent] = []
         calls: list[Raw] = []
@@ -231,7 +233,7 @@ class _ChatMessageRenderer:
         return [self._message(turn, message)]
 
     _RENDERERS: ClassVar[
-        Mapping[Speaker, Callable[["_ChatMessageRenderer", Turn], list[Rendered]]]
+        Mapping[Speaker, Callable[["_ChatMessageRenderer", Turn], list[RenderedChatMessage]]]
     ] = {
         "system": _instructions,
         "developer": _instructions,

@@ -52,7 +52,7 @@ _SUMMARY_PREFIX = "What was said before, summed up:\n\n"
 _NOTHING = (UNSET, Raw(b"[]"))
 
 _read_message = exact_reader(schema.InputMessageParam)
-_read_text = exact_reader(schema.PlainText)
+_read_text = exact_reader(schema.ResponsesPlainText)
 _read_function_call = object_reader(schema.FunctionCallParam)
 _read_custom_call = object_reader(schema.CustomToolCallParam)
 _read_function_output = object_reader(schema.FunctionCallOutputParam)

@@ -46,7 +46,7 @@ class ResponsesPassthrough:
         """Returns the fields in `extra` that are sent: only this dialect knows them."""
         return fields_of(extra) if self.same_dialect else {}
 
-    def shape(self, value: schema.ResponsesShape, extra: Json = UNSET) -> schema.Rendered:
+    def shape(self, value: schema.ResponsesShape, extra: Json = UNSET) -> schema.Encodable:
         """Renders a shape, with the unknown fields that it came with."""
         if extra is UNSET or not self.same_dialect:
             return value

@@ -43,7 +43,7 @@ def render_items(
     passthrough: ResponsesPassthrough,
     family: OpenAIFamilyOptions,
     losses: Losses,
-) -> list[schema.Rendered]:
+) -> list[schema.Encodable]:
     """Renders the items. What they cannot express is reported as a loss."""
     renderer = _ResponsesItemRenderer(passthrough, family, losses)
     if passthrough.same_dialect:
@@ -64,7 +64,7 @@ def render_items(
     if ends_with_prefill(request, turns):
         detail = f"an answer cannot be continued on {NAME}; end with a user message"
         losses.refused(turns[-1].path, detail)
-    items: list[schema.Rendered] = []
+    items: list[schema.Encodable] = []
     for turn in turns:
         source = passthrough.source_item(turn) if passthrough.same_dialect else None
         if source is not None and _loses_nothing(turn):
@@ -123,13 +123,13 @@ class _ResponsesItemRenderer:
         self._custom_call_ids: set[str] = set()
         """Ids of custom tool calls, whose results have a type of their own."""
 
-    def turn(self, turn: Turn) -> list[schema.Rendered]:
+    def turn(self, turn: Turn) -> list[schema.Encodable]:
         if not turn.contents:
             # An empty message means something only to the dialect it was written in.
             return [self._message(turn, [])] if self._passthrough.own_ids else []
         if len(turn.contents) == 1 and isinstance(turn.contents[0].content, TextContent):
             return [self._message(turn, turn.contents)]  # nearly always
-        items: list[schema.Rendered] = []
+        items: list[schema.Encodable] = []
         for kind, group in groupby(turn.contents, key=_group_key):
             placed = list(group)
             if kind == "message":
@@ -145,7 +145,7 @@ class _ResponsesItemRenderer:
 
     # Messages
 
-    def _message(self, turn: Turn, contents: list[LocatedContent]) -> schema.Rendered:
+    def _message(self, turn: Turn, contents: list[LocatedContent]) -> schema.Encodable:
         message = turn.message or Message("user", ())
         is_assistant = turn.role == "assistant"
         content = self._content(contents, is_assistant)
@@ -164,7 +164,7 @@ class _ResponsesItemRenderer:
         parts = [self._part(placed, is_assistant) for placed in contents]
         return schema.all_to_raw([part for part in parts if part is not None])
 
-    def _part(self, placed: LocatedContent, is_assistant: bool) -> schema.Rendered | None:
+    def _part(self, placed: LocatedContent, is_assistant: bool) -> schema.Encodable | None:
         path, passthrough = placed.path, self._passthrough
         match placed.content:
             case TextContent(refusal=True) as refusal:
@@ -199,7 +199,7 @@ class _ResponsesItemRenderer:
         report_unsupported_item(opaque, path, self._losses, NAME, ours=is_assistant)
         return None
 
-    def _image(self, path: str, image: ImageContent) -> schema.Rendered | None:
+    def _image(self, path: str, image: ImageContent) -> schema.Encodable | None:
         breakpoint = self._family.breakpoint(image, path)
         if image.file_id is not None and not self._passthrough.own_ids:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
@@ -210,7 +210,7 @@ class _ResponsesItemRenderer:
         value = schema.InputImageParam(image_url(image), image.file_id, detail, breakpoint)
         return self._passthrough.shape(value, image.extra)
 
-    def _file(self, path: str, file: FileContent) -> schema.Rendered | None:
+    def _file(self, path: str, file: FileContent) -> schema.Encodable | None:
         media, breakpoint = file.media_type or "", self._family.breakpoint(file, path)
         # The input content of this API is text, images and files.
         if media.startswith(("audio/", "video/")):
@@ -231,7 +231,7 @@ class _ResponsesItemRenderer:
 
     # Items
 
-    def _item(self, placed: LocatedContent, turn: Turn) -> list[schema.Rendered]:
+    def _item(self, placed: LocatedContent, turn: Turn) -> list[schema.Encodable]:
         match placed.content:
             case CallContent(provider_executed=True) as call:
                 return self._hosted(placed.path, call)
@@ -249,7 +249,7 @@ class _ResponsesItemRenderer:
                 return [] if raw is None else [raw]
         return []
 
-    def _hosted(self, path: str, call: CallContent) -> list[schema.Rendered]:
+    def _hosted(self, path: str, call: CallContent) -> list[schema.Encodable]:
         # The params are the fields of the item; what is no object cannot be made into one.
         is_known = call.kind in schema.HOSTED_ITEMS and is_json_object(call.params)
         if not self._passthrough.own_ids or not is_known:
@@ -261,7 +261,7 @@ class _ResponsesItemRenderer:
         fields |= {} if self._passthrough.same_dialect else {"status": "completed"}
         return [schema.to_raw(fields | fields_of(Raw(call.params.encode())))]
 
-    def _call(self, path: str, call: CallContent) -> schema.Rendered:
+    def _call(self, path: str, call: CallContent) -> schema.Encodable:
         # A signature of this dialect would be in a reasoning item.
         if call.signature is not None:
             self._losses.adapted(
@@ -281,7 +281,7 @@ class _ResponsesItemRenderer:
             value = schema.FunctionCallParam(id, name, call.params or "{}", item_id, namespace)
         return self._passthrough.shape(value, call.extra)
 
-    def _result(self, path: str, result: ResultContent, turn: Turn) -> schema.Rendered:
+    def _result(self, path: str, result: ResultContent, turn: Turn) -> schema.Encodable:
         contents = [
             LocatedContent(f"{path}.content[{number}]", content)
             for number, content in enumerate(result.content)
@@ -313,7 +313,7 @@ class _ResponsesItemRenderer:
             value = schema.FunctionCallOutputParam(output, id, item_id, status, name)
         return self._passthrough.shape(value, result.extra)
 
-    def _reasoning(self, contents: list[LocatedContent]) -> list[schema.Rendered]:
+    def _reasoning(self, contents: list[LocatedContent]) -> list[schema.Encodable]:
         """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
         content.
         """

@@ -41,7 +41,7 @@ class ResponsesToolRenderer:
         self._passthrough = passthrough
         self._losses = losses
 
-    def tools(self) -> list[schema.Rendered]:
+    def tools(self) -> list[schema.Encodable]:
         messages = self._request.messages if self._passthrough.same_dialect else ()
         # Tools that an input item declares are sent in that item, where the source has them.
         late = [tool for tool, _ in late_tools(messages)]
@@ -50,7 +50,7 @@ class ResponsesToolRenderer:
         ]
         if not self._passthrough.own_ids:
             return [one for number, tool in placed for one in self._tool(tool, number)]
-        declared: list[schema.Rendered] = []
+        declared: list[schema.Encodable] = []
         # Tools of one namespace are neighbours, as they were parsed.
         for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
             members = list(group)
@@ -58,7 +58,7 @@ class ResponsesToolRenderer:
             declared += [_namespace(namespace, members[0][1], rendered)] if namespace else rendered
         return declared
 
-    def _tool(self, tool: Tool, number: int) -> list[schema.Rendered]:
+    def _tool(self, tool: Tool, number: int) -> list[schema.Encodable]:
         path = f"tools[{number}]"
         if tool.cache is not None:
             self._losses.warned(
@@ -75,7 +75,7 @@ class ResponsesToolRenderer:
             return [self._custom(tool, path)]
         return self._hosted(tool, path)
 
-    def _function(self, tool: Tool, path: str) -> schema.Rendered:
+    def _function(self, tool: Tool, path: str) -> schema.Encodable:
         """Renders a function. `strict` is always written, because its default is true."""
         strict = tool.strict and self._family.strict(tool, path)
         value = schema.FunctionToolParam(
@@ -102,7 +102,7 @@ class ResponsesToolRenderer:
     def _name(self, tool: Tool, path: str) -> str:
         return self._passthrough.tool_name(tool.name, tool.namespace, path)
 
-    def _hosted(self, tool: Tool, path: str) -> list[schema.Rendered]:
+    def _hosted(self, tool: Tool, path: str) -> list[schema.Encodable]:
         hosted = tool.hosted or Hosted()
         if tool.kind == "web-search":
             return [self._web_search(hosted, f"{path}.hosted")]
@@ -185,7 +185,7 @@ def render_tool_choice(
     return schema.ResponsesToolChoice(choice.kind, server_label=label)
 
 
-def _namespace(name: str, first: Tool, tools: list[schema.Rendered]) -> Raw:
+def _namespace(name: str, first: Tool, tools: list[schema.Encodable]) -> Raw:
     raw_description = fields_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
     description = (
         msgspec.json.decode(raw_description, type=str) if raw_description is not None else ""

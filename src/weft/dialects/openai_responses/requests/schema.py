@@ -47,7 +47,7 @@ class ResponsesShape(msgspec.Struct, omit_defaults=True):
     """A shape that is written without fields that hold their default."""
 
 
-Rendered = Raw | ResponsesShape
+Encodable = Raw | ResponsesShape
 """An item or a tool, in its own bytes or to be encoded with the whole body."""
 
 
@@ -119,7 +119,7 @@ class MessageRole(ResponsesShape):
     role: str
 
 
-class PlainText(ResponsesShape):
+class ResponsesPlainText(ResponsesShape):
     """A text of the user or the assistant, as nearly all are."""
 
     type: Literal["input_text", "output_text"]
@@ -330,7 +330,7 @@ class ResponseCreateParams(ResponsesShape, kw_only=True):
     prompt_cache_retention: str | None = None
 
 
-def all_to_raw(rendered: Iterable[Rendered]) -> list[Raw]:
+def all_to_raw(rendered: Iterable[Encodable]) -> list[Raw]:
     return [one if isinstance(one, Raw) else to_raw(one) for one in rendered]
 
 
