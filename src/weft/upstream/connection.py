@@ -44,10 +44,19 @@ class ConnectionState(Enum):
     LOST = "lost"
 
 
+# A member of an enum is found by a call of its class, in Python 3.11: too slow for every read.
+IDLE, SENT, RECEIVING, COMPLETE, LOST = ConnectionState
+
+
 class HttpConnection(asyncio.Protocol):
     """Call `send`, then `wait` until `state` changes, and `take` what is in `chunks`; after
     `release` the next request may be sent. `failure` says why a connection was lost.
     """
+
+    __slots__ = ("_consumer", "_framed", "_head_size", "_header_count", "_inflater", "_on_lost",
+                 "_opened", "_parser", "_paused", "_reusable", "_unread", "_waiter", "chunks",
+                 "failure", "headers", "loop", "on_body", "received", "state", "status",
+                 "transport")  # fmt: skip
 
     def __init__(self, on_lost: Callable[["HttpConnection"], None]) -> None:
         self._on_lost = on_lost
@@ -66,7 +75,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._opened = self.loop.time()
         self.transport: asyncio.Transport | None = None
-        self.state = ConnectionState.IDLE
+        self.state: ConnectionState = IDLE
         self.failure: BaseException | None = None
         self.received = False
         """Whether any byte of the response has arrived."""
@@ -77,7 +86,7 @@ class HttpConnection(asyncio.Protocol):
     # Called by the upstream
 
     def send(self, request: bytes) -> None:
-        self.state = ConnectionState.SENT
+        self.state = SENT
         self.received = False
         self.status = self._head_size = self._header_count = self._unread = 0
         self.headers, self.chunks = {}, []
@@ -120,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
                 raise ConnectionFailure("the response cannot be decompressed") from None
             if len(data) == MAX_CHUNK:  # there may be more of it
                 self.chunks.insert(0, inflater.unconsumed_tail)
-            if self.state is ConnectionState.COMPLETE and not self.chunks and not inflater.eof:
+            if self.state is COMPLETE and not self.chunks and not inflater.eof:
                 raise ConnectionFailure("the compressed response is cut off")
         # Resumed only when everything was taken: a reader that is a little too slow would otherwise
         # pause and resume at every chunk.
@@ -165,7 +174,7 @@ class HttpConnection(asyncio.Protocol):
 
     def release(self) -> None:
         """Makes the connection idle after its response was read."""
-        self.state = ConnectionState.IDLE
+        self.state = IDLE
         self._parser = None
 
     def close(self, failure: BaseException) -> None:
@@ -185,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         parser = self._parser
         # Unsolicited bytes: they cannot be the response to the next request (rule 2 of http.py).
-        if parser is None or self.state is ConnectionState.COMPLETE:
+        if parser is None or self.state is COMPLETE:
             self._reusable = False
             self.close(ConnectionFailure("sent data before a request"))
             return
@@ -216,7 +225,7 @@ class HttpConnection(asyncio.Protocol):
         self.received = True
         # Still without a head: on_header counts only whole lines, this counts a line that does not
         # end.
-        if self.state is ConnectionState.SENT:
+        if self.state is SENT:
             self._head_size += size
             if self._head_size > MAX_HEAD:
                 self.close(ConnectionFailure("the response head is too large"))
@@ -244,11 +253,11 @@ class HttpConnection(asyncio.Protocol):
 
     def _on_parse_error(self, problem: Exception) -> None:
         cause = problem.__context__  # httptools wraps what our callbacks raise
-        if self.state is ConnectionState.COMPLETE:
+        if self.state is COMPLETE:
             self._reusable = False
         elif isinstance(cause, ConnectionFailure):
             self.close(cause)
-        elif self.state is ConnectionState.SENT:
+        elif self.state is SENT:
             self.close(ConnectionFailure("the response is not HTTP"))
         else:
             self.close(ConnectionFailure("the framing of the response is invalid"))
@@ -256,8 +265,8 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A response without a length ends with its connection (RFC 9112, 6.3)."""
         # With a length, an end before it is a cut: connection_lost reports that.
-        if self.state is ConnectionState.RECEIVING and not self._framed and self.failure is None:
-            self.state = ConnectionState.COMPLETE
+        if self.state is RECEIVING and not self._framed and self.failure is None:
+            self.state = COMPLETE
         return False
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -266,8 +275,8 @@ class HttpConnection(asyncio.Protocol):
             when = _CLOSED.get(self.state, "closed the connection")
             self.failure = (problem or ConnectionFailure(when)).with_traceback(None)
         # A whole response can still be read after the connection was lost.
-        if self.state is not ConnectionState.COMPLETE:
-            self.state = ConnectionState.LOST
+        if self.state is not COMPLETE:
+            self.state = LOST
         self._on_lost(self)
         self._wake()
 
@@ -279,7 +288,7 @@ class HttpConnection(asyncio.Protocol):
     # Called by the parser
 
     def on_message_begin(self) -> None:
-        if self.state is ConnectionState.COMPLETE:
+        if self.state is COMPLETE:
             raise ConnectionFailure("more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -309,11 +318,11 @@ class HttpConnection(asyncio.Protocol):
         if coding in ("gzip", "x-gzip", "deflate"):
             # +32 detects gzip and zlib by their headers; `deflate` means zlib (RFC 9110, 8.4.1.2).
             self._inflater = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
-        self.state = ConnectionState.RECEIVING
+        self.state = RECEIVING
 
     def on_message_complete(self) -> None:
-        if self.state is ConnectionState.RECEIVING and self._parser is not None:
-            self.state = ConnectionState.COMPLETE
+        if self.state is RECEIVING and self._parser is not None:
+            self.state = COMPLETE
             self._consumer = None  # the rest is read with the end
             # RFC 9112 (6.3): these never have a body. A response without a length ends with its
             # connection.
@@ -322,6 +331,6 @@ class HttpConnection(asyncio.Protocol):
 
 
 _CLOSED = {
-    ConnectionState.SENT: "closed the connection before the response",
-    ConnectionState.RECEIVING: "closed the connection during the response",
+    SENT: "closed the connection before the response",
+    RECEIVING: "closed the connection during the response",
 }
