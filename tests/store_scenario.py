@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 
-from tests.stores import audit, ending, entry, log
+from tests.stores import audit, ended, ending, entry, log
 from weft.store.base import Store, StoreError
 from weft.store.records import Conversation, Item, NewRun, RunAppend
 
 Named = Iterable[tuple[str, Awaitable[object]]]
 ITEMS = [Item("item_1", b"{}"), Item("item_2", b"{}")]
-ALL = 13
+ALL = 14
 """Facts that `seen` can tell."""
 
 
@@ -52,6 +52,7 @@ def second(store: Store) -> Named:
     yield "begin b", store.begin(entry("resp_b", server="two"), log(1))
     yield "adopt b", store.take_over("resp_b", "two")
     yield "finish b", store.finish("resp_b", ending(log(1), status="failed"))
+    yield "add d", store.add(entry("resp_d"), ending(log(1), rest=log(1)[0]))
 
 
 def run(store: Store) -> Named:
@@ -69,20 +70,23 @@ async def seen(store: Store) -> set[str]:
     found = await audit(store)
     a, b = found.get("resp_a"), found.get("resp_b")
     created = await store.conversation("", "conv_1") is not None
-    ended = a is not None and a.status == "completed"
+    has_ended = a is not None and a.status == "completed"
+    d = found.get("resp_d")
+    assert d in (None, ended(entry("resp_d"), ending(log(1))))
     c, worked = found.get("resp_c"), await store.run("run_1")
     told = [event.body for event in await store.run_events("run_1", kinds=["turn"])]
     assert told == ([b"resp_c"] if c is not None and c.ended is not None else [])
-    assert (await store.items("conv_1")).items == (ITEMS if created and ended else [])
+    assert (await store.items("conv_1")).items == (ITEMS if created and has_ended else [])
     facts = {
         "create": created,
         "begin a": a is not None,
         "flush a": len(await store.blocks("resp_a")) >= 3,
-        "finish a": ended,
+        "finish a": has_ended,
         "answer a": a is not None and a.answered == "resp_b",
         "begin b": b is not None,
         "adopt b": b is not None and b.server == "one",
         "finish b": b is not None and b.status == "failed",
+        "add d": d is not None,
         "create run": worked is not None,
         "claim run": worked is not None and worked.epoch == 1,
         "begin c": c is not None,

@@ -124,6 +124,36 @@ async def test_finish_writes_the_rest_of_the_log_and_the_ending(stores: Stores) 
 
 
 @each_store
+async def test_a_response_that_has_ended_is_stored_at_once(stores: Stores) -> None:
+    store = await stores.opened()
+    await store.create_conversation(Conversation("conv_1", "", 1.0))
+    items = [Item("msg_1", b"{}")]
+    new, how = entry(conversation="conv_1"), ending(log(1), items, rest=log(1)[0])
+    before = store.commits
+    await store.add(new, how)
+    assert store.commits == before + 1
+    assert await store.entry("resp_1") == ended(new, how)
+    assert await whole_log(store, "resp_1") == log(1)
+    assert (await store.items("conv_1")).items == items
+    assert not await store.finish("resp_1", ending(log(1), status="failed"))
+    with pytest.raises(AlreadyExists):
+        await store.add(new, how)
+    assert (await store.items("conv_1")).items == items
+
+
+@each_store
+async def test_a_response_with_another_log_than_its_ending_has_is_not_stored(
+    stores: Stores,
+) -> None:
+    store = await stores.opened()
+    for how in (ending(log(1)), ending(rest=log(1)[0]), ending(log(2), rest=log(2)[0])):
+        with pytest.raises(StoreError) as caught:
+            await store.add(entry(), how)
+        assert caught.value.kind == "torn"
+    assert await store.entry("resp_1") is None
+
+
+@each_store
 async def test_an_ended_response_does_not_change(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry())

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import msgspec
 
-from weft.store.records import Ending, Entry
+from weft.store.records import Ending, Entry, with_ending
 
 _LENGTH = len(b',"checksum":""}') + sha256().digest_size * 2
 
@@ -19,18 +19,8 @@ def with_record(entry: Entry, ending: Ending, record: Sequence[bytes]) -> Ending
     """The ending of the response that began as this entry, with its record and the checksum in it.
     `record` is a JSON object in pieces, which may be large."""
     pieces = [*record[:-1], record[-1][:-1]]
-    ended = msgspec.structs.replace(
-        entry,
-        status=ending.status,
-        ended=ending.ended,
-        body=ending.body,
-        digest=ending.digest,
-        events=ending.events,
-        size=ending.size,
-        findings=ending.findings,
-        cost=ending.cost,
-    )
-    return msgspec.structs.replace(ending, record=b"".join((*pieces, _tail(ended, pieces))))
+    checksum = _tail(with_ending(entry, ending), pieces)
+    return msgspec.structs.replace(ending, record=b"".join((*pieces, checksum)))
 
 
 def is_unchanged(entry: Entry) -> bool:

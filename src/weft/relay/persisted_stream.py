@@ -78,29 +78,31 @@ class PersistedStream:
             await inner.fill()  # only then is the id known that the client sees
             # The first events are stored in the transaction that begins the response.
             first = [] if inner.ended else inner.waiting
-            await self._store(self._begin(writer, is_body=False))
+            await self._store(self._begin(writer))
             stored = bool(first)
         events = await inner.next()
         if self._writer is not None and not stored:
             await self._store(self._append(self._writer, events))
         return self._note_number(events)
 
-    async def _begin(self, writer: ResponseWriter, *, is_body: bool) -> None:
+    async def _begin(self, writer: ResponseWriter) -> None:
         """Stores the beginning, under a new id if this one exists already. A response that has
         ended is stored with its end."""
         inner = self._inner
         try:
             if not writer.accepts(inner.response_id):
                 raise AlreadyExists("the id cannot be used")
-            first = () if is_body or inner.ended else inner.waiting
-            await writer.begin(inner.response_id, first)
+            await writer.begin(inner.response_id, () if inner.ended else inner.waiting)
         except AlreadyExists:
-            # An upstream may use an id again, or send one that is empty or too long. From here on
-            # the response is encoded, not passed through: the id is in every frame.
-            inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
-            first = () if is_body or inner.ended else inner.waiting
-            await writer.begin(inner.response_id, first)
+            self._rename()
+            await writer.begin(inner.response_id, () if inner.ended else inner.waiting)
         self._record_upstream(writer)
+
+    def _rename(self) -> None:
+        """An upstream may use an id again, or send one that is empty or too long. From here on the
+        response is encoded, not passed through: the id is in every frame."""
+        inner = self._inner
+        inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
 
     def _record_upstream(self, writer: ResponseWriter) -> None:
         """Once the response is stored, what its upstream sends can be stored with it."""
@@ -120,19 +122,23 @@ class PersistedStream:
         try:
             await work
         except (StoreError, AlreadyExists) as problem:
-            # Without a writer the stream goes on unstored, if `store.required` is off.
-            writer, self._writer = self._writer, None
-            if writer is None:
-                return
-            writer.give_up()
-            self._state.record.unstored = str(problem)
-            # Even if storing is not required: another server has ended this response, and its end
-            # can be read by then. Two ends of one response would contradict each other.
-            if isinstance(problem, StoreError) and problem.kind == "fenced":
-                raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
-            if isinstance(problem, StoreError) and writer.required:
-                error = new_error("server", "the response could not be stored")
-                raise RequestFailed(error) from None
+            self._storing_failed(problem)
+
+    def _storing_failed(self, problem: StoreError | AlreadyExists) -> None:
+        """Raises RequestFailed if it must be stored."""
+        # Without a writer the stream goes on unstored, if `store.required` is off.
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        writer.give_up()
+        self._state.record.unstored = str(problem)
+        # Even if storing is not required: another server has ended this response, and its end can
+        # be read by then. Two ends of one response would contradict each other.
+        if isinstance(problem, StoreError) and problem.kind == "fenced":
+            raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
+        if isinstance(problem, StoreError) and writer.required:
+            error = new_error("server", "the response could not be stored")
+            raise RequestFailed(error) from None
 
     def _note_number(self, events: list[Event]) -> list[Event]:
         for event in reversed(events):
@@ -176,15 +182,26 @@ class PersistedStream:
         await inner.read_all()
         status, body = await inner.body()
         # An error has no response object, so it is not stored.
-        if self._writer is not None and status == 200 and not self._writer.has_begun:
-            id = inner.response_id
-            await self._store(self._begin(self._writer, is_body=True))
-            # The id stands in the body.
-            status, body = (status, body) if inner.response_id == id else await inner.body()
         if self._writer is not None and status == 200:
-            await self._store(self._writer.finish_body(body, self._record, self._state.meter.cost))
+            body = await self._store_body(self._writer, body)
         inner.deliver()
         return status, body
+
+    async def _store_body(self, writer: ResponseWriter, body: bytes) -> bytes:
+        """Returns the body that is stored: under a new id if this one exists already."""
+        inner, recorder, cost = self._inner, self._recorder, self._state.meter.cost
+        try:
+            if not (writer.has_begun or writer.accepts(inner.response_id)):
+                raise AlreadyExists("the id cannot be used")
+            await writer.add_body(inner.response_id, body, self._record, cost, recorder)
+        except AlreadyExists:
+            self._rename()
+            _, body = await inner.body()  # the id stands in it
+            again = writer.add_body(inner.response_id, body, self._record, cost, recorder)
+            await self._store(again)
+        except StoreError as problem:
+            self._storing_failed(problem)
+        return body
 
     def keepalive(self) -> Event | None:
         """A keepalive event is stored like any other."""

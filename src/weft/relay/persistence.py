@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -28,16 +29,18 @@ from weft.relay.checksum import with_record
 from weft.relay.history import id_prefix, input_items, read_shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
+    BATCH,
     BLOCK,
     BODY,
     LARGE,
     FlushScheduler,
     Log,
     StoredLog,
+    blocks_of,
     send_ahead,
 )
 from weft.relay.offload import offload
-from weft.relay.recording import Recordings, UpstreamPolicy
+from weft.relay.recording import Recordings, UpstreamPolicy, UpstreamRecorder
 from weft.relay.recovery import INTERRUPTED, UNRECOVERABLE, Recovery, error_ending
 from weft.scrub import Scrubber
 from weft.sse import Event
@@ -137,7 +140,8 @@ class Persistence:
 
 
 class ResponseWriter:
-    """Writes one response to the store: `begin`, `append`, `finish`; or `begin`, `finish_body`."""
+    """Writes one response to the store: `begin`, `append`, `finish`; or, if it is not streamed,
+    `add_body`."""
 
     def __init__(
         self,
@@ -273,15 +277,40 @@ class ResponseWriter:
 
         await self._finished(last, record, outcome, cost)
 
-    async def finish_body(
-        self, body: bytes, record: "Callable[[], Response]", cost: int | None = None
+    async def add_body(
+        self,
+        response_id: str,
+        body: bytes,
+        record: "Callable[[], Response]",
+        cost: int | None = None,
+        recorder: UpstreamRecorder | None = None,
     ) -> None:
-        """Stores the body of a response that is not streamed. Raises StoreError."""
+        """Stores a response that is not streamed. Raises AlreadyExists, StoreError."""
 
         def outcome(response: Response) -> _Outcome:
             snapshot = _snapshot(body)
             return _Outcome(snapshot.status_or(status_of(response)), body, snapshot)
 
+        if self._begun is None and self._finish is None and len(body) <= BATCH:
+            # At once: nobody knows its id before it has ended.
+            store, id = self._persistence.store, self._policy.key or response_id
+            self.server = await store.ensure_lease()
+            entry = new_entry(self._incoming, self._policy, id, "in_progress", None, self.server)
+            (block,) = blocks_of(0, 0, [Event(BODY, body)])
+            extent, response = (sha256(body).hexdigest(), 1, len(block.data)), record()
+            ending = _ending(entry, outcome(response), response, extent, block, cost)
+            if len(ending.record or b"") <= LARGE:
+                await store.add(entry, ending)
+                log = Log(store, self._persistence.scheduler, id)
+                self._begun = _Begun(entry, log)
+                if recorder is not None:
+                    self.recordings.begin(id, recorder)
+                await self._after_end(log, ending)
+                return
+        if self._begun is None:
+            await self.begin(response_id)
+        if recorder is not None:
+            self.recordings.begin(self.log.id, recorder)
         await self._finished([Event(BODY, body)], record, outcome, cost)
 
     async def _finished(
@@ -315,6 +344,10 @@ class ResponseWriter:
         except StoreError:
             self.give_up()
             raise
+        await self._after_end(log, ending)
+
+    async def _after_end(self, log: Log, ending: Ending) -> None:
+        """The end is stored."""
         previous, input = self._incoming.previous, self._policy.input
         if (
             previous is not None
@@ -323,7 +356,7 @@ class ResponseWriter:
             and any(mark in input for mark in _OUTPUTS)
         ):
             with suppress(StoreError):  # this response is stored, and that is what counts
-                await complete_waiting(store, previous)
+                await complete_waiting(self._persistence.store, previous)
         # After all writes: when followers learn of the end, it can be read from the store, too.
         log.end()
         self._persistence.logs.pop(log.id, None)

@@ -143,6 +143,11 @@ class Store(Protocol):
         needs to run it. Raises AlreadyExists."""
         ...
 
+    async def add(self, entry: Entry, ending: Ending) -> None:
+        """Stores a new response that has ended, in one transaction: nobody sees it running. The
+        rest of the ending is the whole log, of one block. Raises AlreadyExists."""
+        ...
+
     def append(self, id: str, block: Block) -> None:
         """Queues a block of the log. Raises StoreError when the queue is full.
 

@@ -40,6 +40,7 @@ from weft.store.records import (
     Ending,
     Entry,
     Extent,
+    Item,
     ListedResponse,
     NewJob,
     ResponseFilter,
@@ -48,6 +49,7 @@ from weft.store.records import (
     RunWrite,
     Status,
     UpstreamBlock,
+    with_ending,
 )
 from weft.store.runs import LOCK_RUN, append_run
 
@@ -128,6 +130,16 @@ def begin(entry: Entry, first: Sequence[Block] = (), job: NewJob | None = None) 
             yield from job.beside(0)
 
 
+def add(entry: Entry, ending: Ending) -> Queries[None]:
+    """The beginning and the end of a response, without what only one that runs needs."""
+    check_ids(*(item.id for item in ending.items))
+    if (torn := _difference(ending, 0, 0)) is not None:
+        raise torn
+    rest = () if ending.rest is None else (ending.rest,)
+    yield from begin(with_ending(entry, ending), rest)
+    yield from _add_to_conversation(entry.conversation, ending.items)
+
+
 RUNNING_HERE = "SELECT conversation FROM response WHERE id = ? AND server = ? AND ended IS NULL"
 RUNNING_LOG = """SELECT r.conversation, EXISTS (SELECT 1 FROM job j WHERE j.response = r.id),
     (SELECT coalesce(sum(b.count), 0) FROM block b WHERE b.response = r.id),
@@ -185,20 +197,27 @@ def _check_ending(id: str, ending: Ending, server: str) -> Queries[Sequence[Row]
     running = yield RUNNING_LOG, (id, server)
     if not running:
         return running
-    rest = ending.rest
-    count, length = (0, 0) if rest is None else (rest.count, len(rest.data))
     events, size = (int(number or 0) for number in running[0][2:])
-    if (events + count, size + length) != (ending.events, ending.size):
+    if _difference(ending, events, size) is not None:
         # A database with concurrent writers may have counted before it got the lock.
         logged = yield from extent(id)
-        events, size = logged.events, logged.size
-    if (events + count, size + length) != (ending.events, ending.size):
-        raise StoreError(
-            f"the log holds {events + count} events and {size + length} bytes, "
-            f"but the ending has {ending.events} and {ending.size}",
-            "torn",
-        )
+        if (torn := _difference(ending, logged.events, logged.size)) is not None:
+            raise torn
     return running
+
+
+def _difference(ending: Ending, events: int, size: int) -> StoreError | None:
+    """The error if an ending does not describe the log, which has so many events and bytes without
+    the rest."""
+    if (rest := ending.rest) is not None:
+        events, size = events + rest.count, size + len(rest.data)
+    if events == ending.events and size == ending.size:
+        return None
+    return StoreError(
+        f"the log holds {events} events and {size} bytes, "
+        f"but the ending has {ending.events} and {ending.size}",
+        "torn",
+    )
 
 
 def _end(id: str, ending: Ending, running: Row, pieces: Pieces) -> Queries[None]:
@@ -215,12 +234,13 @@ def _end(id: str, ending: Ending, running: Row, pieces: Pieces) -> Queries[None]
         yield DELETE_JOB, (id,)
     for field, count in (pieces or {}).items():  # an earlier attempt may have left more
         yield DROP_PIECES, (id, field, count)
-    if (
-        isinstance(conversation, str)
-        and ending.items
-        and (yield LOCK_CONVERSATION, (conversation,))
-    ):
-        yield from append_items(conversation, ending.items)
+    yield from _add_to_conversation(conversation, ending.items)
+
+
+def _add_to_conversation(id: Value, items: Sequence[Item]) -> Queries[None]:
+    """Appends the items of a turn, unless the conversation was deleted."""
+    if isinstance(id, str) and items and (yield LOCK_CONVERSATION, (id,)):
+        yield from append_items(id, items)
 
 
 def is_running(id: str) -> Queries[bool]:

@@ -176,6 +176,22 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """To be appended to the conversation of the response, if it has one."""
 
 
+def with_ending(entry: Entry, ending: Ending) -> Entry:
+    """The entry of a response after its end."""
+    return msgspec.structs.replace(
+        entry,
+        status=ending.status,
+        ended=ending.ended,
+        body=ending.body,
+        record=ending.record,
+        digest=ending.digest,
+        events=ending.events,
+        size=ending.size,
+        findings=ending.findings,
+        cost=ending.cost,
+    )
+
+
 class Conversation(msgspec.Struct, frozen=True, gc=False):
     id: str
     owner: str

@@ -152,6 +152,11 @@ class SqlStore:
         await self._writer.submit(make, size, durable=job is not None)
         self._writer.forget(entry.id)
 
+    async def add(self, entry: Entry, ending: Ending) -> None:
+        size = len(entry.request) + len(entry.input) + len(entry.context) + _ending_size(ending)
+        await self._writer.submit(partial(operations.add, entry, ending), size, durable=True)
+        self._writer.forget(entry.id)
+
     def append(self, id: str, block: Block) -> None:
         self._writer.append(id, block)
 
@@ -190,9 +195,7 @@ class SqlStore:
                 "record": await self._store_ahead(id, "record", ending.record or b""),
             }
             ending = msgspec.structs.replace(ending, body=None, record=None)
-        size = len(ending.body or b"") + len(ending.record or b"") + beside
-        size += sum(len(item.data) for item in ending.items)
-        size += len(ending.rest.data) if ending.rest is not None else 0
+        size = _ending_size(ending) + beside
         await self.wait_for_room(id)
         all_of_it = partial(make, id, ending, self.server, pieces)
         result = await self._writer.submit(all_of_it, size, durable=True, after=id, row=row)
@@ -514,6 +517,12 @@ class SqlStore:
 
     async def delete_item(self, id: str, item_id: str) -> bool:
         return await self._writer.submit(partial(conversations.delete_item, id, item_id))
+
+
+def _ending_size(ending: Ending) -> int:
+    size = len(ending.body or b"") + len(ending.record or b"")
+    size += sum([len(item.data) for item in ending.items])
+    return size if ending.rest is None else size + len(ending.rest.data)
 
 
 def _event_size(events: Sequence[NewEvent]) -> int:
