@@ -462,14 +462,17 @@ class Log:
 
 def _by_size(events: Sequence[Event]) -> list[Sequence[Event]]:
     """The events in one batch, or if they are large, each for itself."""
-    if len(events) > 1 and sum(len(event.data) for event in events) <= BLOCK:
+    if len(events) > 1 and sum([len(event.data) for event in events]) <= BLOCK:
         return [events]
     return [[event] for event in events]
 
 
 def _last_number(events: Sequence[Event], default: int | None) -> int | None:
     """The number of the last event that has one."""
-    return next((e.number for e in reversed(events) if e.number is not None), default)
+    for event in reversed(events):
+        if event.number is not None:
+            return event.number
+    return default
 
 
 async def send_ahead(
@@ -478,7 +481,7 @@ async def send_ahead(
     """Stores all blocks of a batch but the last (see `blocks_of`), as fast as the store takes them.
     Returns the last block, and the size of the others. Raises StoreError."""
     blocks = blocks_of(number, first, events)
-    large = sum(len(event.data) for event in events) > LARGE
+    large = sum([len(event.data) for event in events]) > LARGE
     # One block behind: only the generator's end tells which block is the last, and that one belongs
     # to the ending.
     rest, size = (await offload(next, blocks) if large else next(blocks)), 0

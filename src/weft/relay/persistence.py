@@ -221,16 +221,14 @@ class ResponseWriter:
         entry = new_entry(incoming, policy, id, status, body, self.server)
         log = Log(persistence.store, persistence.scheduler, id)
         blocks = log.first_blocks(first) if first else ()
-        writing = asyncio.ensure_future(persistence.store.begin(entry, blocks, job))
+        # The database cannot take back what it has begun to write: then somebody must end it.
+        abandoned = partial(_add_if_written, persistence.unfinished, id)
         try:
-            # The database cannot take back what it has begun to write.
-            await asyncio.shield(writing)
-        except (asyncio.CancelledError, StoreError):
-            # It may be written all the same: then somebody must end it.
-            writing.add_done_callback(partial(_add_if_written, persistence.unfinished, id))
+            await persistence.store.begin(entry, blocks, job, abandoned)
+        except StoreError as problem:
+            if problem.kind == "unknown":
+                persistence.unfinished.add(id)
             raise
-        finally:
-            del writing  # as in Writer.submit
         self._begun = _Begun(entry, log)
         persistence.logs[id] = log
         return log

@@ -371,6 +371,8 @@ class Recordings:
         """All that are not stored to their end, by the id of the response."""
         self._due: dict[str, UpstreamRecorder] = {}
         """Those that have something to store."""
+        self._unsaved = 0
+        """Bytes of the recordings that have ended since the last save."""
         # Not the threads of `offload`: those make every thread of the process switch more often.
         self._packing = ThreadPoolExecutor(1, "recordings")
         self._timer: asyncio.TimerHandle | None = None
@@ -406,11 +408,11 @@ class Recordings:
             return
         recorder.flush()
         recorder.ended = True
-        unsaved = sum(one.size for one in self._due.values())
         is_wanted = self.policy == "all" or has_findings or recorder.blocks
-        if recorder.given_up or not is_wanted or unsaved > MAX_UNSAVED:
+        if recorder.given_up or not is_wanted or self._unsaved > MAX_UNSAVED:
             self.drop(id)
         else:
+            self._unsaved += recorder.size
             self._schedule(id, recorder)
 
     def drop(self, id: str) -> None:
@@ -432,7 +434,7 @@ class Recordings:
             self._timer = asyncio.get_running_loop().call_later(SAVE_INTERVAL, self._save_soon)
 
     async def _save(self) -> None:
-        due, self._due = self._due, {}
+        due, self._due, self._unsaved = self._due, {}, 0
         # What is stored must not change while it is packed in another thread.
         taken: list[_Taken] = [
             (id, one, list(one.ops), one.ended) for id, one in due.items() if one.ops

@@ -17,6 +17,7 @@ Every string may hold any characters; the store never builds SQL from one. A cal
 cancelled while it waits for a write does not undo it.
 """
 
+from asyncio import Future
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol, TypeAlias
 
@@ -137,10 +138,17 @@ class Store(Protocol):
     # Responses
 
     async def begin(
-        self, entry: Entry, first: Sequence[Block] = (), job: NewJob | None = None
+        self,
+        entry: Entry,
+        first: Sequence[Block] = (),
+        job: NewJob | None = None,
+        abandoned: Callable[[Future[None]], object] | None = None,
     ) -> None:
         """Stores a new response, with the first blocks of its log, and with what another server
-        needs to run it. Raises AlreadyExists."""
+        needs to run it. Raises AlreadyExists.
+
+        If the caller is cancelled, it may be written all the same: `abandoned` gets the outcome.
+        """
         ...
 
     async def add(self, entry: Entry, ending: Ending) -> None:

@@ -5,7 +5,7 @@ backslash. Text that needs no escape, as any id that Weft creates, is stored unc
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from weft.store.queries import Row, Value
 
@@ -27,11 +27,14 @@ def unescape(column: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), column)
 
 
-def escape_parameters(parameters: Sequence[Value]) -> tuple[Value, ...]:
+def escape_parameters(parameters: tuple[Value, ...]) -> tuple[Value, ...]:
+    text = "".join([value for value in parameters if isinstance(value, str)])
+    if text.isprintable() and "\\" not in text:  # nearly always: one look at all of them
+        return parameters
     return tuple(escape(value) if isinstance(value, str) else value for value in parameters)
 
 
-def unescape_rows(rows: Iterable[Row]) -> list[Row]:
+def unescape_rows(rows: Sequence[Row]) -> list[Row]:
     return [
         tuple(unescape(value) if isinstance(value, str) else value for value in row) for row in rows
     ]

@@ -150,6 +150,15 @@ EXTENT = """SELECT coalesce(max(number), -1) + 1, coalesce(sum(count), 0),
     coalesce(sum(length(data)), 0) FROM block WHERE response = ?"""
 END_RESPONSE = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?,
     findings = ?, cost = ? WHERE id = ?"""
+# Of a running response only its server writes blocks, one transaction after the other: what is
+# counted here cannot grow meanwhile.
+END_WHOLE_RESPONSE = (
+    END_RESPONSE
+    + """ AND server = ? AND ended IS NULL
+    AND (SELECT coalesce(sum(b.count), 0) FROM block b WHERE b.response = response.id) = ?
+    AND (SELECT coalesce(sum(length(b.data)), 0) FROM block b WHERE b.response = response.id) = ?
+    RETURNING conversation, EXISTS (SELECT 1 FROM job j WHERE j.response = id)"""
+)
 
 
 PIECED_FIELDS = ("body", "record")
@@ -171,6 +180,14 @@ def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Q
 
 
 def finish(id: str, ending: Ending, server: str, pieces: Pieces) -> Queries[bool]:
+    check_ids(*(item.id for item in ending.items))
+    rest = ending.rest
+    count, length = (0, 0) if rest is None else (rest.count, len(rest.data))
+    before = (server, ending.events - count, ending.size - length)
+    if ended := (yield END_WHOLE_RESPONSE, (*_end_parameters(id, ending), *before)):
+        yield from _end_of(id, ending, ended[0], pieces)
+        return True
+    # Nearly never: what follows tells why, and ends it if another transaction was in the way.
     running = yield from _check_ending(id, ending, server)
     if running:
         yield from _end(id, ending, running[0], pieces)
@@ -222,11 +239,18 @@ def _difference(ending: Ending, events: int, size: int) -> StoreError | None:
 
 def _end(id: str, ending: Ending, running: Row, pieces: Pieces) -> Queries[None]:
     """`running` is a row of RUNNING_LOG."""
-    end, (conversation, has_job, *_) = ending, running
-    yield (
-        END_RESPONSE,
-        (end.status, end.ended, end.digest, end.events, end.size, end.findings, end.cost, id),
-    )
+    yield END_RESPONSE, _end_parameters(id, ending)
+    yield from _end_of(id, ending, running, pieces)
+
+
+def _end_parameters(id: str, end: Ending) -> tuple[Value, ...]:
+    return (end.status, end.ended, end.digest, end.events, end.size, end.findings, end.cost, id)
+
+
+def _end_of(id: str, ending: Ending, row: Row, pieces: Pieces) -> Queries[None]:
+    """Writes what an ending has in other tables. The row begins with the conversation of the
+    response, and whether it has a job."""
+    conversation, has_job, *_ = row
     if (rest := ending.rest) is not None:
         yield INSERT_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
     yield INSERT_ANSWER, (id, ending.body, ending.record, pieces is not None)

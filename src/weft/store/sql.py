@@ -142,14 +142,18 @@ class SqlStore:
     # Responses
 
     async def begin(
-        self, entry: Entry, first: Sequence[Block] = (), job: NewJob | None = None
+        self,
+        entry: Entry,
+        first: Sequence[Block] = (),
+        job: NewJob | None = None,
+        abandoned: Callable[[asyncio.Future[None]], object] | None = None,
     ) -> None:
         size = len(entry.request) + len(entry.input) + len(entry.context)
-        size += sum(len(block.data) for block in first)
+        size += sum([len(block.data) for block in first])
         size += len(job.body) if job is not None else 0
         # A job was promised to its client, who need not stay: as durable as an ending.
         make = partial(operations.begin, entry, first, job)
-        await self._writer.submit(make, size, durable=job is not None)
+        await self._writer.submit(make, size, durable=job is not None, abandoned=abandoned)
         self._writer.forget(entry.id)
 
     async def add(self, entry: Entry, ending: Ending) -> None:

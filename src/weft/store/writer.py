@@ -17,7 +17,6 @@ All of this runs on the event loop; where the transaction runs is up to the data
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
@@ -139,6 +138,12 @@ class Operation(Generic[Result]):
         else:
             self._error = None
 
+    def report_to(self, callback: "Callable[[asyncio.Future[Result]], object]") -> None:
+        """The caller was cancelled: the callback gets the outcome instead."""
+        if self._future.cancelled():  # together with its caller; else it has the outcome
+            self._future = self._future.get_loop().create_future()
+        self._future.add_done_callback(callback)
+
     def settle(self) -> None:
         """Gives the caller the result."""
         if self._error is not None:
@@ -193,6 +198,8 @@ class Queue:
         self._sizes: dict[str, int] = {}
         """Bytes of the blocks of each response."""
         self._operations: list[Operation[object]] = []
+        self._size = 0
+        """Bytes of all of it."""
         self._has_overtaken = False
         """Whether the last batch held only small operations, beside large work."""
 
@@ -204,15 +211,18 @@ class Queue:
         return self._sizes.get(id, 0)
 
     def add_block(self, id: str, block: Block) -> None:
+        size = _block_size(block)
         self._blocks.setdefault(id, deque()).append(block)
-        self._sizes[id] = self._sizes.get(id, 0) + _block_size(block)
+        self._sizes[id] = self._sizes.get(id, 0) + size
+        self._size += size
 
     def add_operation(self, operation: Operation[object]) -> None:
         self._operations.append(operation)
+        self._size += operation.size
 
     def clear(self) -> list[Operation[object]]:
         """Empties the queue, and returns the operations that were in it."""
-        operations, self._operations = self._operations, []
+        operations, self._operations, self._size = self._operations, [], 0
         self._blocks.clear()
         self._sizes.clear()
         return operations
@@ -224,6 +234,9 @@ class Queue:
         blocks go ahead of it as far as they fit, and later ones that need little overtake it. The
         oldest is never overtaken for long: every other batch begins with it.
         """
+        if self._size <= LARGE_WORK and not batch:  # nearly always
+            self._take_all(batch)
+            return
         if not batch and not self._has_overtaken and self._overtake(batch):
             self._has_overtaken = True
             return
@@ -250,6 +263,14 @@ class Queue:
                 break
             room -= self._take_blocks(id, room, batch)
 
+    def _take_all(self, batch: Batch) -> None:
+        """Moves everything to an empty batch."""
+        batch.operations, batch.size = self._operations, self._size
+        if self._blocks:
+            batch.blocks = [(id, one) for id, some in self._blocks.items() for one in some]
+            self._blocks, self._sizes = {}, {}
+        self._operations, self._size, self._has_overtaken = [], 0, False
+
     def _overtake(self, batch: Batch) -> bool:
         """Moves small operations to the batch if large work is queued. Returns whether any were."""
         needs = [one.size + self._sizes.get(one.after, 0) for one in self._operations]
@@ -271,6 +292,7 @@ class Queue:
         self._take_blocks(operation.after, self._sizes.get(operation.after, 0), batch)
         batch.operations.append(operation)
         batch.size += operation.size
+        self._size -= operation.size
 
     def _take_blocks(self, id: str, room: int, batch: Batch) -> int:
         """Moves blocks of a response to the batch while there is room; returns their size."""
@@ -282,6 +304,7 @@ class Queue:
             batch.blocks.append((id, block))
             taken += _block_size(block)
         batch.size += taken
+        self._size -= taken
         self._sizes[id] -= taken
         if not blocks:
             del self._blocks[id], self._sizes[id]
@@ -299,6 +322,10 @@ class Writer:
         self._dropped: dict[str, None] = {}
         self._last_error: StoreError | None = None
         self._running: asyncio.Task[None] | None = None
+        self._is_urgent = False
+        """Whether there is more to write than blocks."""
+        self._waker: asyncio.Future[None] | None = None
+        """What `_run` waits for: see `_sleep`."""
         self._last_commit = 0.0
         self._recent_logs = 0.0
         """The number of logs written to recently, once for each transaction; see DECAY."""
@@ -320,8 +347,7 @@ class Writer:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._any = asyncio.Event()
-        self._urgent = asyncio.Event()
+        self._is_urgent = False
         self._running = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
@@ -329,8 +355,7 @@ class Writer:
         if self._running is None:
             return
         running, self._running = self._running, None  # nothing is accepted from here on
-        self._urgent.set()
-        self._any.set()
+        self._wake_up()
         await asyncio.wait({running}, timeout=self._policy.timeout)
         running.cancel()
         await asyncio.wait({running})
@@ -349,9 +374,12 @@ class Writer:
         if waiting > self._policy.queue_size or self._running is None:
             raise self._not_accepted()
         self.waiting = waiting
+        is_first = not self._queue
         self._queue.add_block(id, block)
-        if not self._any.is_set():
-            self._note_waiting()
+        if self._waiting_since is None:
+            self._waiting_since = self._loop.time()
+        if is_first and self._waker is not None:
+            _wake(self._waker)
 
     async def submit(
         self,
@@ -361,11 +389,13 @@ class Writer:
         after: str = "",
         last: bool = False,
         row: str = "",
+        abandoned: Callable[[asyncio.Future[T]], object] | None = None,
     ) -> T:
         """Returns the result of an operation when it is committed. It is written after the queued
         blocks of the response `after`; if it is to be the last one, after everything that is
         queued. `row` is the id of the row it locks, where servers compete for it: see
-        `Batch.in_lock_order`. Raises what it raised, or StoreError."""
+        `Batch.in_lock_order`. If the caller is cancelled, the operation goes on, and `abandoned`
+        gets its outcome. Raises what it raised, or StoreError."""
         full = self.waiting > 0 and self.waiting + size > 2 * self._policy.queue_size
         if full or self._running is None:
             raise self._not_accepted()
@@ -373,21 +403,29 @@ class Writer:
         operation = Operation(make, future, size + OVERHEAD, durable, after, last, row)
         self.waiting += operation.size
         self._queue.add_operation(operation)
-        self._note_waiting()
-        self._urgent.set()
+        if self._waiting_since is None:
+            self._waiting_since = self._loop.time()
+        if not self._is_urgent:
+            self._wake_up()
         timer = self._loop.call_later(self._policy.timeout, self._time_out, operation)
         try:
             return await future
+        except asyncio.CancelledError:
+            if abandoned is not None:
+                operation.report_to(abandoned)
+                self._loop.call_later(self._policy.timeout, self._time_out, operation)
+            raise
         finally:
             timer.cancel()
             # An error refers to this frame and to those of its callers, which may hold a large
             # response: without the way back to the error, they are freed at once.
             del future, operation
 
-    def _note_waiting(self) -> None:
-        self._any.set()
-        if self._waiting_since is None:
-            self._waiting_since = self._loop.time()
+    def _wake_up(self) -> None:
+        """There is more to write than blocks."""
+        self._is_urgent = True
+        if self._waker is not None:
+            _wake(self._waker)
 
     def _not_accepted(self) -> StoreError:
         if self._running is None:
@@ -426,11 +464,10 @@ class Writer:
         """Writes until nothing is accepted any more and the queue is empty."""
         policy = self._policy
         while self._running is not None or self._queue:
-            await self._any.wait()
-            if not self._urgent.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(policy.flush_interval):
-                        await self._urgent.wait()
+            if not self._queue:
+                await self._sleep()
+            if not self._is_urgent:
+                await self._sleep(policy.flush_interval)
             since = self._loop.time() - self._last_commit
             load = min(self._recent_logs * DECAY**since / policy.linger_logs, 1.0)
             if self._running is not None and since < load * policy.linger:
@@ -438,14 +475,23 @@ class Writer:
             self._fill_batch()
             await self._commit()
 
+    async def _sleep(self, most: float | None = None) -> None:
+        """Returns when an operation is queued, or a block if there was nothing in the queue; at the
+        latest after so many seconds."""
+        self._waker = waker = self._loop.create_future()
+        timer = None if most is None else self._loop.call_later(most, _wake, waker)
+        try:
+            await waker
+        finally:
+            if timer is not None:
+                timer.cancel()
+
     def _fill_batch(self) -> None:
         """Moves work from the queue to the batch, as much as one transaction should hold."""
         self._queue.fill(self._batch)
         if not self._queue:
             self._emptied = self._loop.time()
-        if not self._queue and self._running is not None:
-            self._any.clear()
-            self._urgent.clear()
+            self._is_urgent = self._running is None
 
     async def _commit(self) -> None:
         """Writes the batch, however many attempts that takes."""
@@ -492,9 +538,10 @@ class Writer:
         batch, self._batch = self._batch, Batch()
         now = self._loop.time()
         self._recent_logs *= DECAY ** (now - self._last_commit)
-        # Not those of large responses: they are written as fast as they come, few or many.
-        some = {id for id, block in batch.blocks if len(block.data) < LARGE_BLOCK}
-        self._recent_logs += len(some)
+        if batch.blocks:
+            # Not those of large responses: they are written as fast as they come, few or many.
+            some = {id for id, block in batch.blocks if len(block.data) < LARGE_BLOCK}
+            self._recent_logs += len(some)
         self._last_commit = now
         self.waiting -= batch.size
         self.commits += bool(batch)
@@ -506,6 +553,11 @@ class Writer:
             del self._dropped[next(iter(self._dropped))]
         for operation in operations:
             operation.settle()
+
+
+def _wake(waker: asyncio.Future[None]) -> None:
+    if not waker.done():
+        waker.set_result(None)
 
 
 def _block_size(block: Block) -> int:
