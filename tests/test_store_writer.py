@@ -136,6 +136,39 @@ def test_an_operation_that_times_out_is_never_written() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize(("script", "outcome"), [((), "x"), ((hang,), "unknown")])
+def test_a_cancelled_caller_is_told_the_outcome_elsewhere(
+    turns: int, script: tuple[Act, ...], outcome: str
+) -> None:
+    """Whenever it is cancelled: before the transaction, during it, or when it has just ended."""
+
+    async def main() -> None:
+        database = Scripted(*script)
+        writer = Writer(database.write, POLICY)
+        writer.start()
+        told: list[str] = []
+
+        def tell(done: asyncio.Future[str]) -> None:
+            problem = done.exception()
+            told.append(problem.kind if isinstance(problem, StoreError) else done.result())
+
+        caller = asyncio.ensure_future(writer.submit(saying("x"), abandoned=tell))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if caller.done():
+            told.append(caller.result())
+        caller.cancel()
+        await asyncio.wait({caller})
+        async with asyncio.timeout(20):
+            while turns and not told:  # without a turn, it was cancelled before it submitted
+                await asyncio.sleep(0.01)
+        assert told == ([outcome] if turns else [])
+        await writer.stop()
+
+    asyncio.run(main())
+
+
 def test_an_overdue_operation_fails_with_its_transaction() -> None:
     async def main() -> None:
         database = Scripted(when_overdue(fail))

@@ -340,15 +340,23 @@ class Log:
         self._count()
         # Followers must not see an end that could still fail to be stored.
         self._hidden += len(last)
-        for some in _by_size(last):
-            # The last events of some dialects repeat the whole response.
-            large = len(some[0].data) > LARGE
-            size = await offload(self._hashed, some) if large else self._hashed(some)
-            self._add(some, size)
+        size = sum([len(event.data) for event in last])
+        if last and size <= BLOCK:
+            self._add(last, self._hashed(last))
+        else:
+            for event in last:
+                # The last events of some dialects repeat the whole response.
+                large, one = len(event.data) > LARGE, (event,)
+                self._add(one, await offload(self._hashed, one) if large else self._hashed(one))
         if not self._waiting:
             return None
         rest, ahead = await send_ahead(
-            self._store, self.id, self._blocks, self._first, self._waiting
+            self._store,
+            self.id,
+            self._blocks,
+            self._first,
+            self._waiting,
+            self._waiting_size + size,
         )
         self._handed_over([rest])
         self._size += ahead
@@ -411,6 +419,11 @@ class Log:
         self._count()
         return self._hash.hexdigest()
 
+    @property
+    def extent(self) -> tuple[str, int, int]:
+        """The digest, the number of events, and the size of the blocks so far."""
+        return self.digest, self._events, self._size
+
     # For followers
 
     @property
@@ -460,13 +473,6 @@ class Log:
                 future.set_result(None)
 
 
-def _by_size(events: Sequence[Event]) -> list[Sequence[Event]]:
-    """The events in one batch, or if they are large, each for itself."""
-    if len(events) > 1 and sum([len(event.data) for event in events]) <= BLOCK:
-        return [events]
-    return [[event] for event in events]
-
-
 def _last_number(events: Sequence[Event], default: int | None) -> int | None:
     """The number of the last event that has one."""
     for event in reversed(events):
@@ -476,12 +482,13 @@ def _last_number(events: Sequence[Event], default: int | None) -> int | None:
 
 
 async def send_ahead(
-    store: Store, id: str, number: int, first: int, events: Sequence[Event]
+    store: Store, id: str, number: int, first: int, events: Sequence[Event], data_size: int
 ) -> tuple[Block, int]:
     """Stores all blocks of a batch but the last (see `blocks_of`), as fast as the store takes them.
-    Returns the last block, and the size of the others. Raises StoreError."""
+    `data_size` is that of its events. Returns the last block, and the size of the others. Raises
+    StoreError."""
     blocks = blocks_of(number, first, events)
-    large = sum([len(event.data) for event in events]) > LARGE
+    large = data_size > LARGE
     # One block behind: only the generator's end tells which block is the last, and that one belongs
     # to the ending.
     rest, size = (await offload(next, blocks) if large else next(blocks)), 0

@@ -69,9 +69,10 @@ class _Snapshot(msgspec.Struct):
 
     def status_or(self, default: Status) -> Status:
         """Its status, if that is a known one."""
-        with suppress(ValueError):
+        try:
             return _known_status(self.status) if isinstance(self.status, Raw) else default
-        return default
+        except ValueError:
+            return default
 
     @property
     def items(self) -> list[Raw]:
@@ -322,9 +323,8 @@ class ResponseWriter:
         store = self._persistence.store
 
         def ended(rest: Block | None) -> tuple[Ending, Response]:
-            extent = (log.digest, log.events, log.size)
             response = record()
-            return _ending(entry, outcome(response), response, extent, rest, cost), response
+            return _ending(entry, outcome(response), response, log.extent, rest, cost), response
 
         try:
             # Large fields first, ending last, in one transaction with the rest of the log: readers
@@ -504,7 +504,10 @@ async def _ending_behind(
     # ending follows it.
     extent, rest, size = await store.extent(entry.id), None, 0
     if last:
-        rest, ahead = await send_ahead(store, entry.id, extent.blocks, extent.events, last)
+        data_size = sum([len(event.data) for event in last])
+        rest, ahead = await send_ahead(
+            store, entry.id, extent.blocks, extent.events, last, data_size
+        )
         size = ahead + len(rest.data)
     whole = (digest, extent.events + len(last), extent.size + size)
 

@@ -142,20 +142,21 @@ class Operation(Generic[Result]):
         """The caller was cancelled: the callback gets the outcome instead."""
         if self._future.cancelled():  # together with its caller; else it has the outcome
             self._future = self._future.get_loop().create_future()
+            if self.phase is OperationPhase.SETTLED:
+                self.settle()
         self._future.add_done_callback(callback)
 
     def settle(self) -> None:
         """Gives the caller the result."""
-        if self._error is not None:
-            self.fail(self._error)
-            return
         self.phase = OperationPhase.SETTLED
-        if not self._future.done():  # else the caller has stopped waiting
+        if self._error is not None:
+            self.fail_caller(self._error)
+        elif not self._future.done():  # else the caller has stopped waiting
             self._future.set_result(self._result)
 
     def fail(self, error: WeftError) -> None:
-        self.phase = OperationPhase.SETTLED
-        self.fail_caller(error)
+        self._error = error
+        self.settle()
 
     def fail_caller(self, error: WeftError) -> None:
         """Reports an error to the caller, while the transaction goes on."""
