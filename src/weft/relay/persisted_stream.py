@@ -48,9 +48,10 @@ class PersistedStream:
 
     def _record(self) -> Response:
         """The response with the findings of the renderer."""
-        response = self.response
-        found = (*response.findings, *self.findings)
-        return msgspec.structs.replace(response, findings=found) if self.findings else response
+        response, found = self.response, self.findings
+        if not found:
+            return response
+        return msgspec.structs.replace(response, findings=(*response.findings, *found))
 
     @property
     def sent(self) -> UpstreamRequest:

@@ -513,6 +513,7 @@ class Writer:
                 self._fill_batch()
             else:
                 self._committed(operations, dropped)
+                return
 
     def _begin_attempt(self) -> list[Operation[object]]:
         """Removes from the batch what has failed. Returns its operations."""
