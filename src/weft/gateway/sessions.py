@@ -540,7 +540,7 @@ def _conversation_id(value: Json) -> str | None:
 def _input_items(preamble: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The input items of a request, and whether some are references. Raises BadRequest."""
     items = history.input_items(preamble.input)
-    return items, any(history.read_shape(one).type == ITEM_REFERENCE for one in items)
+    return items, ITEM_REFERENCE in [one.type for one in history.read_shapes(items)]
 
 
 def _by_id(turn: Entry) -> dict[str, Raw]:

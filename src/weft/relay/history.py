@@ -61,6 +61,7 @@ class ItemShape(msgspec.Struct):
 
 
 _shape = msgspec.json.Decoder(ItemShape).decode
+_shapes = msgspec.json.Decoder(list[ItemShape]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _text = msgspec.json.Decoder(str).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -77,6 +78,14 @@ def read_shape(item: Raw) -> ItemShape:
     """Raises BadRequest if this is not an item."""
     try:
         return _shape(item)
+    except (ValueError, RecursionError):
+        raise BadRequest("input", "expected items: objects with a type") from None
+
+
+def read_shapes(items: Sequence[Raw]) -> list[ItemShape]:
+    """As read_shape, all of them at once. Raises BadRequest."""
+    try:
+        return _shapes(b"[%b]" % b",".join(items))
     except (ValueError, RecursionError):
         raise BadRequest("input", "expected items: objects with a type") from None
 
@@ -139,23 +148,23 @@ def items_of_turns(turns: Sequence[Entry]) -> list[Raw]:
 def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     """The history and the new input, with a result for every call. Raises BadRequest for a result
     without a call."""
-    shapes = [read_shape(one) for one in before]
+    earlier, given = read_shapes(before), read_shapes(new)
     # A turn that was cancelled may end inside a call, whose arguments no upstream would accept.
-    complete = {one.call_id for one in shapes if one.is_call and not one.is_cut}
-    before = [  # without incomplete calls, and without results that have no call
-        item
-        for item, one in zip(before, shapes, strict=True)
+    complete = {one.call_id for one in earlier if one.is_call and not one.is_cut}
+    history = [  # without incomplete calls, and without results that have no call
+        (item, one)
+        for item, one in zip(before, earlier, strict=True)
         if not one.is_cut and not (one.is_output and one.call_id not in complete)
     ]
-    shapes = [read_shape(one) for one in (*before, *new)]
-    calls = {one.call_id for one in shapes if one.is_call}
-    answered = {one.call_id for one in shapes if one.is_output}
-    for index, one in enumerate(map(read_shape, new)):
+    history += zip(new, given, strict=True)
+    calls = {one.call_id for _, one in history if one.is_call}
+    answered = {one.call_id for _, one in history if one.is_output}
+    for index, one in enumerate(given):
         if one.is_output and one.call_id not in calls:
             message = f"there is no tool call {one.call_id!r} in the conversation"
             raise BadRequest(f"input[{index}].call_id", message)
     items: list[Raw] = []
-    for item, found in zip((*before, *new), shapes, strict=True):
+    for item, found in history:
         if not found.is_call or found.call_id in answered:
             items.append(item)
         elif found.type in _OUTPUTS:
