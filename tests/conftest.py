@@ -4,6 +4,9 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -37,8 +40,25 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """The workers import the same files, but each begins elsewhere: after a change, or in a fresh
+    clone, a file is then compiled by one of them and read by the others."""
+    config, worker = session.config, os.environ.get("PYTEST_XDIST_WORKER", "")
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if not worker or not whole or config.option.ignore_glob:
+        return
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    share = len(files) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    begin = share * int(worker.removeprefix("gw"))
+    for path in files[begin:] + files[:begin]:
+        # What cannot be imported is reported by the collection, which tries again.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
+
+
 def pytest_collection_finish() -> None:
-    gc.collect()
+    """What reading left behind is too little to look for: that would take a second."""
     gc.freeze()
     gc.enable()
 

@@ -2,6 +2,8 @@
 
 The agent looks something up by its own tool, asks the client for the weather, and answers. What was
 looked up is a line in a file, so that a second look would be seen.
+
+The libraries are imported by the tests: every worker reads this file, and few run it.
 """
 
 import asyncio
@@ -15,18 +17,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from agents import (
-    Agent,
-    OpenAIChatCompletionsModel,
-    OpenAIResponsesModel,
-    RunConfig,
-    Runner,
-    function_tool,
-)
-from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
 
 from tests.agent_upstream import Chunks, agent_upstream, call, calls, text
 from tests.agent_workers import HeldScript
@@ -105,9 +95,12 @@ def answer(order: str) -> str:
 # OpenAI's Agents SDK
 
 
-@pytest.mark.parametrize("kind", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
+@pytest.mark.parametrize("kind", ["OpenAIResponsesModel", "OpenAIChatCompletionsModel"])
 @pytest.mark.parametrize("streamed", [False, True])
-def test_the_agents_sdk_runs_only_its_own_tool(kind: Any, streamed: bool, shop: Shop) -> None:
+def test_the_agents_sdk_runs_only_its_own_tool(kind: str, streamed: bool, shop: Shop) -> None:
+    import agents
+    from agents import Agent, RunConfig, Runner, function_tool
+
     order, ran = new_order(), []
 
     @function_tool
@@ -119,7 +112,7 @@ def test_the_agents_sdk_runs_only_its_own_tool(kind: Any, streamed: bool, shop: 
     async def talk() -> str:
         client = openai.AsyncOpenAI(base_url=f"{shop.served.url}/v1", api_key="-", max_retries=0)
         async with client:
-            model = kind(model="helper", openai_client=client)
+            model = getattr(agents, kind)(model="helper", openai_client=client)
             agent = Agent(name="a", model=model, tools=[weather])
             quiet = RunConfig(tracing_disabled=True)
             if not streamed:
@@ -138,13 +131,9 @@ def test_the_agents_sdk_runs_only_its_own_tool(kind: Any, streamed: bool, shop: 
 # LangChain
 
 
-@tool
-def weather(city: str) -> str:
-    """The weather in a city."""
-    return f"Sunny in {city}"
-
-
 def chat_model(url: str, responses: bool) -> Any:
+    from langchain_openai import ChatOpenAI
+
     return ChatOpenAI(
         model="helper",
         base_url=f"{url}/v1",
@@ -155,6 +144,8 @@ def chat_model(url: str, responses: bool) -> Any:
 
 
 def messages_model(url: str) -> Any:
+    from langchain_anthropic import ChatAnthropic
+
     given: dict[str, Any] = {"model": "helper", "base_url": url, "api_key": "-", "max_tokens": 4096}
     return ChatAnthropic(max_retries=0, **given)
 
@@ -171,6 +162,14 @@ LANGCHAIN: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("kind", LANGCHAIN)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_langchain_runs_only_its_own_tool(kind: str, streamed: bool, shop: Shop) -> None:
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langchain_core.tools import tool
+
+    @tool
+    def weather(city: str) -> str:
+        """The weather in a city."""
+        return f"Sunny in {city}"
+
     order = new_order()
     model = LANGCHAIN[kind](shop.served.url).bind_tools([weather])
     said: list[Any] = [HumanMessage(question(order))]

@@ -7,6 +7,7 @@ import pytest
 from msgspec import Raw
 
 from tests.agent_runs import append, call_of, run_with, started
+from tests.tables import each_row
 from weft.agent.decide import (
     TURN,
     Action,
@@ -74,7 +75,7 @@ def run_in(call: RunCallState, **tool: object) -> RunState:
     return state
 
 
-@pytest.mark.parametrize(("before", "step"), list(product(RunCallState, CallTransition)))
+@each_row("before, step", list(product(RunCallState, CallTransition)))
 def test_exactly_the_steps_of_the_table_are_legal(
     before: RunCallState, step: CallTransition
 ) -> None:

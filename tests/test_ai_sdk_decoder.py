@@ -12,6 +12,7 @@ from msgspec import Raw
 from tests.captures import lines as part_lines
 from tests.responses import events, item_ids, of_type
 from tests.strategies import QUICK
+from tests.tables import each_row
 from weft import (
     Context,
     Decoder,
@@ -132,14 +133,14 @@ def stem(path: Path) -> str:
     return path.stem
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=stem)
+@each_row("capture", CAPTURES, ids=stem)
 def test_an_odd_stream_becomes_the_parts_of_its_golden(capture: Path) -> None:
     found = decode_all(capture.read_bytes(), "ai-sdk")
     golden = capture.with_suffix(".parts.jsonl").read_bytes()
     assert b"".join(part_lines(one.parts) for one in found) == golden
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=stem)
+@each_row("capture", CAPTURES, ids=stem)
 def test_an_odd_stream_is_recognised_and_becomes_legal_parts(capture: Path) -> None:
     raw = capture.read_bytes()
     assert detect(raw) == "ai-sdk"

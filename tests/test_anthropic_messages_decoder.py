@@ -17,6 +17,7 @@ from msgspec import Raw
 from tests.captures import lines, unminted
 from tests.recordings import FIXTURES
 from tests.strategies import examples
+from tests.tables import each_row
 from weft import (
     DIALECTS,
     Context,
@@ -209,7 +210,7 @@ def test_there_are_captures() -> None:
     assert len(CAPTURES) > 30
 
 
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
+@each_row("path", CAPTURES, ids=lambda path: path.stem)
 def test_a_capture_decodes_to_its_golden_parts(path: Path) -> None:
     raw = path.read_bytes()
     decoded = decode_all(raw, NAME)
@@ -264,7 +265,7 @@ ODD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
+@each_row("path", CAPTURES, ids=lambda path: path.stem)
 def test_a_capture_leaves_the_findings_of_its_repairs_and_no_others(path: Path) -> None:
     found = [code for one in decode_all(path.read_bytes(), NAME) for code in codes(one.response)]
     assert found == ([] if path.stem in CLEAN else ODD[path.stem])
@@ -281,7 +282,7 @@ def fed(pieces: list[bytes]) -> tuple[list[Part], list[str]]:
     return [*parts, *decoder.finish()], [finding.code for finding in decoder.findings]
 
 
-@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
+@each_row("path", SINGLE, ids=lambda path: path.stem)
 def test_fed_byte_by_byte_the_parts_are_the_same(path: Path) -> None:
     raw = path.read_bytes()
     assert fed([raw[at : at + 1] for at in range(len(raw))]) == fed([raw])
@@ -320,7 +321,7 @@ APART = {
 """Streams and bodies of one name that differ, and why."""
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+@each_row("path", RECORDED, ids=lambda path: path.name)
 def test_a_recording_decodes_to_legal_parts(path: Path) -> None:
     raw = path.read_bytes()
     assert detect(raw) == NAME

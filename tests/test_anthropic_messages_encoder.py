@@ -17,6 +17,7 @@ from tests.captures import CHAT, Capture
 from tests.encoded import CALL, TEXT, named_events
 from tests.serving import anthropic_client, serving
 from tests.strategies import ANY_PART, SOUP, examples
+from tests.tables import each_row
 from tests.test_anthropic_messages_decoder import CAPTURES, RECORDED
 from weft import (
     Context,
@@ -778,7 +779,7 @@ def test_any_parts_become_a_valid_stream(drawn: list[Part]) -> None:
         assert len({block["id"] for block in uses}) == len(uses)
 
 
-@pytest.mark.parametrize("capture", CHAT, ids=str)
+@each_row("capture", CHAT, ids=str)
 def test_a_chat_capture_survives_encoding_and_decoding(capture: Capture) -> None:
     for one in capture.decode_all():
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
@@ -829,7 +830,7 @@ def same(response: Response) -> tuple[object, ...]:
     return json.loads(items), usage, reason, response.stop_sequence, response.raw_finish_reason
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@each_row("path", OWN, ids=lambda path: path.name)
 def test_a_capture_of_this_dialect_is_encoded_as_it_came(path: Any) -> None:
     for one in whole(path):
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
@@ -848,8 +849,8 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+@each_row("path", OWN, ids=lambda path: path.name)
+@each_row("target", ["openai-chat", "openai-responses"])
 def test_a_capture_of_this_dialect_converts_to_the_others(path: Any, target: DialectName) -> None:
     raw = path.read_bytes()
     back = decode_all(convert(raw, NAME, target), target)
@@ -865,7 +866,7 @@ def fold(*parts: Part, finish: Finish = END, first: Part = START) -> Response:
     return assemble([first, *parts, finish])
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@each_row("path", OWN, ids=lambda path: path.name)
 def test_the_body_of_a_response_decodes_to_the_same_response(path: Any) -> None:
     for response in (one.response for one in whole(path)):
         findings = Findings()

@@ -23,6 +23,7 @@ from tests.request_codecs import CodecUnderTest, Object, plain, raw
 from tests.requests_anthropic_messages import bodies
 from tests.serving import anthropic_client
 from tests.strategies import FEW, JSON, QUICK
+from tests.tables import each_row
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
@@ -695,7 +696,7 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS)
+@each_row("fields, sent, losses", OPTIONS)
 def test_an_option_of_another_dialect_is_rendered(
     fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:

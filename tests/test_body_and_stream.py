@@ -14,6 +14,7 @@ from msgspec import Raw
 from tests.captures import CHAT, HERE
 from tests.recordings import FIXTURES
 from tests.strategies import ANY_PART, examples
+from tests.tables import each_row
 from weft import (
     DIALECTS,
     Context,
@@ -190,7 +191,7 @@ def completed(body: Json) -> Json:
     return {**told, "choices": [{"index": 0, "message": said, "finish_reason": reason}]}
 
 
-@pytest.mark.parametrize("told", [*CAPTURES, *(("openai-chat", one.path) for one in CHAT)],
+@each_row("told", [*CAPTURES, *(("openai-chat", one.path) for one in CHAT)],
                          ids=lambda told: f"{told[0]}-{told[1].stem}")  # fmt: skip
 def test_a_capture_is_one_chat_answer_in_both_forms(told: tuple[DialectName, Path]) -> None:
     source, path = told
@@ -212,8 +213,8 @@ def test_any_parts_are_one_chat_answer_in_both_forms(soup: list[Part], native: b
 FOLDS: dict[str, Callable[[list[Json]], Json]] = {"anthropic-messages": message, "gemini": answer}
 
 
-@pytest.mark.parametrize("told", CAPTURES, ids=lambda told: f"{told[0]}-{told[1].stem}")
-@pytest.mark.parametrize("dialect", FOLDS)
+@each_row("told", CAPTURES, ids=lambda told: f"{told[0]}-{told[1].stem}")
+@each_row("dialect", FOLDS)
 def test_a_capture_is_one_answer_in_both_forms(
     dialect: str, told: tuple[DialectName, Path]
 ) -> None:

@@ -22,6 +22,7 @@ from tests.captures import (
 )
 from tests.captures.catalogue import NOT_SHOWN, READINGS, REASONS, ROWS
 from tests.strategies import examples
+from tests.tables import each_row
 from tests.weft_command import run
 from weft.assembler import Assembler
 from weft.dialects import DIALECTS
@@ -55,7 +56,7 @@ def assert_legal(parts: Sequence[Part]) -> None:
             assert part.invalid or part.format == "text" or json.loads(part.params) is not None
 
 
-@pytest.mark.parametrize("capture", CHAT, ids=str)
+@each_row("capture", CHAT, ids=str)
 def test_the_outcome_is_the_one_the_catalogue_asks_for(capture: Capture) -> None:
     decoded, expected = capture.decode_all(), capture.expected
     assert len(decoded) == len(expected)
@@ -63,13 +64,13 @@ def test_the_outcome_is_the_one_the_catalogue_asks_for(capture: Capture) -> None
     assert outcomes == expected
 
 
-@pytest.mark.parametrize("capture", CHAT, ids=str)
+@each_row("capture", CHAT, ids=str)
 def test_the_golden_is_what_is_printed(capture: Capture) -> None:
     printed = b"".join(lines(one.parts) for one in capture.decode_all())
     assert printed.decode() == capture.golden.read_text()
 
 
-@pytest.mark.parametrize("capture", CHAT, ids=str)
+@each_row("capture", CHAT, ids=str)
 def test_the_parts_are_legal_and_deltas_join_to_the_params(capture: Capture) -> None:
     for one in capture.decode_all():
         assert_legal(one.parts)
@@ -78,7 +79,7 @@ def test_the_parts_are_legal_and_deltas_join_to_the_params(capture: Capture) -> 
         assert all(ids)
 
 
-@pytest.mark.parametrize("capture", SINGLE, ids=str)
+@each_row("capture", SINGLE, ids=str)
 def test_fed_whole_or_byte_by_byte_the_parts_are_the_golden(capture: Capture) -> None:
     raw = capture.raw
     whole, findings = fed(capture, [raw])

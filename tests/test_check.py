@@ -17,6 +17,7 @@ from tests import chat, weft_command
 from tests.captures import CHAT, HERE, Capture
 from tests.daily import in_turn
 from tests.strategies import FEW, QUICK
+from tests.tables import each_row
 from tests.weft_command import WEFT
 from weft.check import lifecycle
 from weft.check.checker import VIOLATIONS, Checker, examine, is_body, parse_leniently
@@ -68,7 +69,7 @@ def serious(found: list[Finding]) -> list[Finding]:
 # The rules of all streams
 
 
-@pytest.mark.parametrize("code", CODES)
+@each_row("code", CODES)
 def test_every_code_of_a_finding_is_a_rule_or_listed_as_none(code: Code) -> None:
     assert (f"lifecycle/{code}" in RULES) != (code in lifecycle.NOT_RULES)
 
@@ -96,7 +97,7 @@ def captured(code: str) -> Capture | None:
 SHOWN = [code for code in CODES if captured(code) and code not in lifecycle.NOT_RULES]
 
 
-@pytest.mark.parametrize("code", SHOWN)
+@each_row("code", SHOWN)
 def test_the_capture_of_a_code_breaks_its_rule(code: str) -> None:
     capture = captured(code)
     assert capture is not None
@@ -125,7 +126,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("id", EXAMPLES)
+@each_row("id", EXAMPLES)
 def test_the_example_of_a_rule_breaks_it(id: str) -> None:
     assert id in broken(written(RULES[id].example))
 
@@ -671,7 +672,7 @@ def test_sarif_results_point_to_their_rules_and_lines() -> None:
         assert region["startLine"] == raw.count(b"\n", 0, region["byteOffset"]) + 1
 
 
-@pytest.mark.parametrize("id", RULES)
+@each_row("id", RULES)
 def test_every_rule_can_be_explained(id: str) -> None:
     rule, explained = RULES[id], explanation(id)
     for fact in (id, rule.severity, rule.promise, rule.why, rule.example.split("\n")[0]):

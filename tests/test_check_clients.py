@@ -12,6 +12,7 @@ import weft
 from tests import chat
 from tests.captures import HERE
 from tests.clients import READERS, Seen, seen, told
+from tests.tables import each_row
 from weft.check.checker import examine
 from weft.check.clients import Effect, Verdict, all_verdicts, verdicts, verdicts_on
 from weft.check.rules import all_rules
@@ -77,12 +78,12 @@ def test_a_client_reads_a_plain_stream_as_weft_does(client: str, dialect: Dialec
     assert told(raw, dialect).text
 
 
-@pytest.mark.parametrize("row", EXECUTED, ids=name)
+@each_row("row", EXECUTED, ids=name)
 def test_an_executed_row_is_of_the_version_that_was_run(row: Verdict) -> None:
     assert row.client.version == INSTALLED[row.client.name]
 
 
-@pytest.mark.parametrize("row", RECORDED, ids=name)
+@each_row("row", RECORDED, ids=name)
 def test_a_recorded_row_says_where_it_was_found_and_is_no_client_that_could_be_run(
     row: Verdict,
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_recorded_row_says_where_it_was_found_and_is_no_client_that_could_be_r
     assert re.search(r"#\d+$|^measured |^read in ", row.source)
 
 
-@pytest.mark.parametrize("row", all_verdicts(), ids=name)
+@each_row("row", all_verdicts(), ids=name)
 def test_every_row_is_about_a_rule_of_its_dialect_in_one_sentence(row: Verdict) -> None:
     assert row.rule in all_rules()
     assert row.dialect in DIALECTS

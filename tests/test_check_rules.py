@@ -21,6 +21,7 @@ import pytest
 import weft
 from tests import chat
 from tests.captures import HERE
+from tests.tables import each_row
 from weft.check.checker import VIOLATIONS, Report, examine
 from weft.check.deduplication import deduplicate
 from weft.check.rules import LIFECYCLE, SSE, WIRES, all_rules, rules_of
@@ -97,13 +98,13 @@ def test_what_is_expected_beside_a_rule_belongs_to_a_capture_and_is_a_rule() -> 
         assert all(" " in line for line in path.read_text().splitlines()), "a reason for each"
 
 
-@pytest.mark.parametrize("proof", [one for one in PROOFS if one.kind == "bad"], ids=str)
+@each_row("proof", [one for one in PROOFS if one.kind == "bad"], ids=str)
 def test_the_one_defect_of_a_bad_capture_is_reported_once_by_its_rule(proof: Proof) -> None:
     assert proof.rule in proof.reported
     assert serious(proof.reported) == serious(Counter([proof.rule]) + proof.expected)
 
 
-@pytest.mark.parametrize("proof", [one for one in PROOFS if one.kind == "good"], ids=str)
+@each_row("proof", [one for one in PROOFS if one.kind == "good"], ids=str)
 def test_a_good_capture_breaks_no_rule(proof: Proof) -> None:
     assert serious(Counter(proof.report.broken)) == Counter()
     assert proof.rule not in proof.report.broken
@@ -117,7 +118,7 @@ IMPLIED = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "implied", "here"), IMPLIED)
+@each_row("rule, implied, here", IMPLIED)
 def test_a_capture_shows_that_a_rule_implies_another(rule: str, implied: str, here: bool) -> None:
     wire = rule.partition("/")[0]
     assert implied.partition("/")[0] in (LIFECYCLE, wire)

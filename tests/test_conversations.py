@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from agents import Agent, OpenAIConversationsSession, OpenAIResponsesModel, RunConfig, Runner
 from msgspec import UNSET, Raw, UnsetType
 from openai import OpenAI
 from openai.types.responses import Response
@@ -794,6 +793,9 @@ def test_a_session_of_openai_agents_is_a_conversation(served: Gateway) -> None:
 
 
 async def _session(served: Gateway) -> None:
+    # Imported by the one test that needs it: it takes a second, which is saved where it is not run.
+    from agents import Agent, OpenAIConversationsSession, OpenAIResponsesModel, RunConfig, Runner
+
     quiet = RunConfig(tracing_disabled=True)
     async with openai.AsyncOpenAI(
         api_key=KEYS["alice"], base_url=f"{served.url}/v1", max_retries=0

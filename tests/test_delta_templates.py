@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.strategies import THOROUGH
+from tests.tables import each_row
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
@@ -314,7 +315,7 @@ ODD: dict[str, list[Frame]] = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
+@each_row("case", ODD)
 def test_odd_chunks_among_equal_ones_are_parsed_in_full(case: str) -> None:
     assert decoded(ODD[case]) == decoded(respaced(ODD[case]))
 

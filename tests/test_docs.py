@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import each_row
+
 ROOT = Path(__file__).parents[1]
 PAGES = [
     path
@@ -134,7 +136,7 @@ def output(command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@each_row("page", PAGES, ids=name)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     shown = "\n".join(one.body for one in blocks(page, "console", "sh", "bash", ""))
@@ -151,7 +153,7 @@ def broken_links(text: str, folder: Path) -> list[str]:
     return [one for one in relative if not (folder / one).exists()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@each_row("page", PAGES, ids=name)
 def test_every_link_inside_the_repository_leads_to_a_file(page: Path) -> None:
     assert broken_links(page.read_text("utf-8"), page.parent) == []
 

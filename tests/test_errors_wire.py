@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from tests.serving import anthropic_client, openai_client, serving
 from tests.strategies import QUICK, THOROUGH
+from tests.tables import each_row
 from weft import Context, Encoder, Ids
 from weft.assembler import Failure
 from weft.dialects import DIALECTS, DialectName
@@ -182,9 +183,9 @@ def test_the_table_has_every_class() -> None:
     assert set(SPECIFIC_CODES.values()) | set(GENERIC_CODES.values()) == set(CLASSES)
 
 
-@pytest.mark.parametrize("target", WIRES)
-@pytest.mark.parametrize("source", WIRES)
-@pytest.mark.parametrize("found", TABLE)
+@each_row("target", WIRES)
+@each_row("source", WIRES)
+@each_row("found", TABLE)
 def test_an_error_of_one_wire_is_the_same_error_on_another(
     found: ErrorClass, source: str, target: str
 ) -> None:
@@ -196,8 +197,8 @@ def test_an_error_of_one_wire_is_the_same_error_on_another(
     assert write(target, error) == expected(found, target)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("found", TABLE)
+@each_row("wire", WIRES)
+@each_row("found", TABLE)
 def test_an_error_of_our_own_is_written_as_the_wire_has_it(found: ErrorClass, wire: str) -> None:
     assert write(wire, new_error(found, "no")) == expected(found, wire)
 
@@ -226,8 +227,8 @@ def test_a_broken_stream_has_a_class_too(kind: ErrorKind, found: ErrorClass) -> 
     assert write(MESSAGES, ErrorPart(kind, "no")) == expected(found, MESSAGES)
 
 
-@pytest.mark.parametrize("wire", [CHAT, MESSAGES, CONTENT])
-@pytest.mark.parametrize("found", TABLE)
+@each_row("wire", [CHAT, MESSAGES, CONTENT])
+@each_row("found", TABLE)
 def test_an_error_in_a_stream_has_the_same_words(found: ErrorClass, wire: DialectName) -> None:
     encoder = Encoder(wire, context=Context(ids=Ids(b"1")))
     parts = [ResponseMetadata("r"), new_error(found, "no"), Finish("error")]
@@ -504,8 +505,8 @@ ODD: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("case", ODD)
+@each_row("wire", WIRES)
+@each_row("case", ODD)
 def test_an_error_is_read_whatever_its_body_is(case: str, wire: str) -> None:
     body, message = ODD[case]
     error = read(wire, 502, body)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import each_row
+
 SOURCE = Path(__file__).parents[1] / "src" / "weft"
 FOLDERS = ("relay", "gateway", "store")
 
@@ -37,7 +39,7 @@ def suspects(path: Path) -> list[str]:
     return [f"{number}: {line}" for number, line in enumerate(lines, 1) if SUSPECT.search(line)]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
+@each_row("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nobody_behind_an_encoder_takes_framed_bytes_apart(path: Path) -> None:
     if str(path.relative_to(SOURCE)) not in ALLOWED:
         assert suspects(path) == []

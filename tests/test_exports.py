@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.tables import each_row
 from tests.test_docs import PAGES, blocks, name
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +164,7 @@ INSIDE = {"architecture.md", "store.md"}
 """The pages about the inside of Weft, whose examples may import from its modules."""
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in INSIDE], ids=name)
+@each_row("page", [page for page in PAGES if page.name not in INSIDE], ids=name)
 def test_the_examples_of_a_page_use_public_names_only(page: Path) -> None:
     for example in blocks(page, "python", "py"):
         for node in ast.walk(ast.parse(example.body)):

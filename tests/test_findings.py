@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-import pytest
 
 from tests.captures import CHAT, GUARD, HERE, STAGED, Capture, PartsCapture
+from tests.tables import each_row
 from weft.captures import decode_all
 from weft.codec import Decoder, Encoder
 from weft.context import Context
@@ -61,7 +61,7 @@ def test_every_code_is_explained_once_in_the_order_of_the_type() -> None:
     assert DOCS.read_text().count("\n### ") == len(CODES)
 
 
-@pytest.mark.parametrize("code", [code for code in CODES if code not in GENERATED])
+@each_row("code", [code for code in CODES if code not in GENERATED])
 def test_the_capture_on_the_page_raises_the_code(code: str) -> None:
     named = re.findall(r"^Capture: `(.+)`$", sections()[code], re.MULTILINE)
     assert len(named) == 1

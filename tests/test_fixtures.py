@@ -14,6 +14,7 @@ from tests.daily import in_turn
 from tests.matrix.facts import Fact, facts, unexplained
 from tests.matrix.run import Conversion
 from tests.recordings import FIXTURES
+from tests.tables import each_row
 from weft.assembler import Assembler, Response
 from weft.captures import Decoded
 from weft.check import examine
@@ -159,7 +160,7 @@ def shape(response: Response) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("path", PAIRED, ids=lambda path: path.name)
+@each_row("path", PAIRED, ids=lambda path: path.name)
 def test_a_stream_and_a_body_of_one_case_say_the_same_kinds_of_things(path: Path) -> None:
     """They were recorded one after the other, so the words differ."""
     streamed = shape(read(path)[1][0].response)

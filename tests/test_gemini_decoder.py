@@ -13,6 +13,7 @@ from msgspec import Raw
 from tests.captures import lines, unminted
 from tests.recordings import FIXTURES
 from tests.strategies import OBJECTS, QUICK, cuts, examples
+from tests.tables import each_row
 from weft import (
     Context,
     Decoded,
@@ -111,13 +112,13 @@ def types(one: Decoded) -> list[str]:
 # Captures and fixtures
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=stem)
+@each_row("capture", CAPTURES, ids=stem)
 def test_the_golden_file_is_what_weft_prints(capture: Path) -> None:
     parts = [lines(one.parts) for one in decode_all(capture.read_bytes(), "gemini")]
     assert b"".join(parts) == capture.with_suffix(".parts.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=stem)
+@each_row("capture", CAPTURES, ids=stem)
 def test_every_capture_decodes_to_legal_parts_and_is_recognised(capture: Path) -> None:
     raw = capture.read_bytes()
     assert detect(raw) == "gemini"
@@ -133,7 +134,7 @@ def fed(pieces: list[bytes]) -> tuple[bytes, list[str]]:
     return unminted(lines(parts)), [finding.code for finding in decoder.findings]
 
 
-@pytest.mark.parametrize("capture", SINGLE, ids=stem)
+@each_row("capture", SINGLE, ids=stem)
 def test_byte_by_byte_the_parts_are_the_same(capture: Path) -> None:
     raw = capture.read_bytes()
     parts, found = fed([raw])

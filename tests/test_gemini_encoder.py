@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from tests.captures import CHAT, Capture
 from tests.strategies import ANY_PART, SOUP, examples
+from tests.tables import each_row
 from weft import (
     Context,
     Decoded,
@@ -754,7 +755,7 @@ def test_a_body_without_content_is_an_empty_text() -> None:
 # There and back
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
+@each_row("capture", CAPTURES, ids=lambda path: path.stem)
 def test_a_capture_decodes_the_same_after_encoding(capture: Path) -> None:
     raw = capture.read_bytes()
     for one in decode_all(raw, "gemini"):
@@ -802,7 +803,7 @@ def meaning(one: Decoded) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("capture", CHAT, ids=str)
+@each_row("capture", CHAT, ids=str)
 def test_a_chat_stream_decodes_the_same_after_conversion(capture: Capture) -> None:
     for one in capture.decode_all():
         response = one.response

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec import Raw
 
 from tests.strategies import ANY_PART, LEGAL, QUICK, SOUP, THOROUGH, Legal, cuts
+from tests.tables import each_row
 from weft.assembler import Assembler
 from weft.findings import Findings
 from weft.guard import Guard
@@ -600,7 +601,7 @@ REPAIRS: dict[str, tuple[list[Part], list[Part], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("repair", REPAIRS)
+@each_row("repair", REPAIRS)
 def test_each_repair_leaves_its_finding(repair: str) -> None:
     parts, expected, codes = REPAIRS[repair]
     result = guarded([METADATA, *parts])

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from tests.captures import CHAT, Capture
 from tests.strategies import examples
+from tests.tables import each_row
 from weft.calls import CallDelta, Ledger
 from weft.codec import Pipe
 from weft.context import Context
@@ -68,7 +69,7 @@ def says_something(part: Part, called: set[str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("capture", SINGLE, ids=str)
+@each_row("capture", SINGLE, ids=str)
 def test_where_nothing_is_held_all_that_was_said_has_come_out(capture: Capture) -> None:
     read = frames(capture.raw)
     for count in range(1, len(read) + 1):

@@ -15,6 +15,7 @@ from websockets.sync.client import connect
 
 from tests.counting_only import alive, counting_only
 from tests.raw_http import PATIENCE, Answer, Client, Running, request, running
+from tests.tables import each_row
 from weft.gateway.buffered_transport import BufferedTransport
 from weft.gateway.http_protocol import (
     LINGER,
@@ -106,7 +107,7 @@ SMUGGLED = {
 }
 
 
-@pytest.mark.parametrize("case", SMUGGLED)
+@each_row("case", SMUGGLED)
 def test_what_two_readers_could_cut_differently_is_refused_once_and_the_connection_closed(
     case: str,
 ) -> None:
@@ -115,7 +116,7 @@ def test_what_two_readers_could_cut_differently_is_refused_once_and_the_connecti
         assert [answer.status for answer in client.answers()] == [400]
 
 
-@pytest.mark.parametrize("case", SMUGGLED)
+@each_row("case", SMUGGLED)
 def test_where_the_network_cuts_a_broken_request_changes_nothing(case: str) -> None:
     with running(ConnectionLimits()) as gateway, gateway.client() as client:
         for byte in SMUGGLED[case] + BAIT:
@@ -123,7 +124,7 @@ def test_where_the_network_cuts_a_broken_request_changes_nothing(case: str) -> N
         assert [answer.status for answer in client.answers()] == [400]
 
 
-@pytest.mark.parametrize("case", SMUGGLED)
+@each_row("case", SMUGGLED)
 def test_a_broken_request_after_a_good_one_is_refused_after_its_answer(case: str) -> None:
     with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(request("/stream"))

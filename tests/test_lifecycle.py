@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.strategies import ARGUMENTS, QUICK, THOROUGH, cuts
+from tests.tables import each_row
 from weft import partial_json
 from weft.assembler import Assembler
 from weft.lifecycle import (
@@ -137,7 +138,7 @@ def test_every_part_of_an_item_moves_one_table() -> None:
     assert set(FAMILY) == items
 
 
-@pytest.mark.parametrize(("family", "state", "event"), ITEM_ROWS, ids=name_of)
+@each_row("family, state, event", ITEM_ROWS, ids=name_of)
 def test_an_item_moves_by_the_rows_of_its_table_and_by_nothing_else(
     family: str, state: State, event: Event
 ) -> None:
@@ -169,9 +170,7 @@ READY: dict[type[Part], State] = {
 """The state that lets an item take this part."""
 
 
-@pytest.mark.parametrize(
-    ("state", "event"), list(product(RESPONSE, get_args(AnyPart))), ids=name_of
-)
+@each_row("state, event", list(product(RESPONSE, get_args(AnyPart))), ids=name_of)
 def test_a_response_moves_by_the_rows_of_its_table_and_by_nothing_else(
     state: State, event: type[Part]
 ) -> None:
@@ -302,8 +301,8 @@ def test_every_predicate_has_cases_both_ways() -> None:
         assert {passes for _, _, passes in cases} == {True, False}
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "part", "passes"),
+@each_row(
+    "name, before, part, passes",
     [(name, *case) for name, cases in PREDICATE_CASES.items() for case in cases],
     ids=lambda one: one if isinstance(one, str) else "",
 )

@@ -16,6 +16,7 @@ from tests.captures import CHAT, Capture
 from tests.encoded import CALL, TEXT, data_events
 from tests.serving import openai_client, serving
 from tests.strategies import OBJECTS, SOUP, cuts, examples, spelled
+from tests.tables import each_row
 from weft import (
     Context,
     Decoded,
@@ -962,7 +963,7 @@ def summary_of(response: Response) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("capture", CHAT, ids=str)
+@each_row("capture", CHAT, ids=str)
 def test_a_capture_encoded_again_is_the_same_response(capture: Capture) -> None:
     for one in capture.decode_all():
         encoder = Encoder(DIALECT, context=asked(), fold=one.fold)

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from tests import chat
 from tests.strategies import examples
+from tests.tables import each_row
 from weft import (
     Context,
     Decoded,
@@ -221,8 +222,8 @@ def texts_of(sent: list[Detail]) -> list[str]:
     return [str(one.get("text") or one.get("summary") or "") for one in sent]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", LISTS)
+@each_row("way", WAYS)
+@each_row("case", LISTS)
 def test_each_signature_has_a_reasoning_of_its_own(case: str, way: str) -> None:
     sent, wanted = LISTS[case]
     assert spelled(thoughts(read(WAYS[way](sent)))) == spelled(wanted)
@@ -239,9 +240,9 @@ def home(one: Decoded, form: str) -> tuple[bytes, list[str]]:
     return raw, [finding.detail for finding in encoder.findings]
 
 
-@pytest.mark.parametrize("form", ["body", "stream"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", LISTS)
+@each_row("form", ["body", "stream"])
+@each_row("way", WAYS)
+@each_row("case", LISTS)
 def test_reasoning_details_go_back_to_their_host_unchanged(case: str, way: str, form: str) -> None:
     one = read(WAYS[way](LISTS[case][0]))
     raw, lost = home(one, form)
@@ -402,9 +403,9 @@ def test_encrypted_details_leave_an_open_text_open() -> None:
 DIALECTS = ("openai-responses", "anthropic-messages", "gemini")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("target", DIALECTS)
-@pytest.mark.parametrize("case", LISTS)
+@each_row("way", WAYS)
+@each_row("target", DIALECTS)
+@each_row("case", LISTS)
 def test_every_signature_survives_conversion(case: str, target: DialectName, way: str) -> None:
     raw = WAYS[way](LISTS[case][0])
     (target_response,) = decode_all(convert(raw, NAME, target), target)

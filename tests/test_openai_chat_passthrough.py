@@ -18,6 +18,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from tests.captures import CHAT, DIALECT, Capture
 from tests.daily import in_turn
+from tests.tables import each_row
 from tests.test_openai_chat_encoder import finish_summary, summary_of
 from weft.assembler import Response
 from weft.codec import Decoder, Pipe
@@ -213,7 +214,7 @@ def check(client: Client) -> None:
         assert was | {"calls": []} == want | {"calls": []}
 
 
-@pytest.mark.parametrize("capture", STREAMS, ids=str)
+@each_row("capture", STREAMS, ids=str)
 def test_clients_get_the_guarded_parts_of_any_odd_stream(capture: Capture) -> None:
     client = Client(pipe(capture))
     for frame in read(capture.raw):
@@ -232,7 +233,7 @@ def is_clean(capture: Capture) -> bool:
 CLEAN = [capture for capture in STREAMS if is_clean(capture)]
 
 
-@pytest.mark.parametrize("capture", CLEAN, ids=str)
+@each_row("capture", CLEAN, ids=str)
 def test_frames_without_findings_pass_through_unchanged(capture: Capture) -> None:
     client, frames = Client(pipe(capture)), read(capture.raw)
     for frame in frames:

@@ -19,6 +19,7 @@ from tests.request_codecs import CodecUnderTest, Object, raw
 from tests.requests_openai_chat import SCHEMA, bodies, leaves, own_bodies, spoken_texts
 from tests.requests_openai_responses import bodies as responses_bodies
 from tests.strategies import FEW, QUICK
+from tests.tables import each_row
 from weft.context import Context
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.quirks import ChatQuirks
@@ -430,7 +431,7 @@ FIELDS: list[tuple[Object, Request]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "expected"), FIELDS, ids=lambda one: str(one)[:40])
+@each_row("body, expected", FIELDS, ids=lambda one: str(one)[:40])
 def test_an_option_is_parsed(body: Object, expected: Request) -> None:
     assert read(**body) == msgspec.structs.replace(expected, dialect=NAME)
 
@@ -625,8 +626,8 @@ CLOSED = Raw(
 )
 
 
-@pytest.mark.parametrize(
-    ("request_", "key", "value", "losses"),
+@each_row(
+    "request_, key, value, losses",
     [
         (other(max_output_tokens=9), "max_completion_tokens", 9, []),
         (other(max_output_tokens=0), None, None, [("max_output_tokens", "refused")]),

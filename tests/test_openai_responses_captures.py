@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.captures import HERE, lines, unminted
 from tests.strategies import FEW
+from tests.tables import each_row
 from weft import Context, Decoder, Ids, Part, decode_all, detect
 from weft.assembler import Assembler
 from weft.lifecycle import violations
@@ -62,7 +63,7 @@ def test_there_are_captures_and_the_odd_ones_are_among_them() -> None:
     assert set(ODD) <= {path.stem for path in CAPTURES}
 
 
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
+@each_row("path", CAPTURES, ids=lambda path: path.stem)
 def test_a_capture_is_decoded_as_its_golden_file_says(path: Path) -> None:
     decoded = decode_all(path.read_bytes(), NAME)
     golden = path.with_suffix(".parts.jsonl").read_bytes()
@@ -73,7 +74,7 @@ def test_a_capture_is_decoded_as_its_golden_file_says(path: Path) -> None:
     assert found == ODD.get(path.stem, [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [path for path in CAPTURES if path.stem not in ("chunks-of-another-dialect", "error-body")],
     ids=lambda path: path.stem,

@@ -33,6 +33,7 @@ from tests.responses_events import (
     with_request,
 )
 from tests.strategies import QUICK
+from tests.tables import each_row
 from weft import (
     Context,
     Decoder,
@@ -1092,7 +1093,7 @@ def test_the_items_with_rows_are_the_items_of_the_api() -> None:
     assert sorted(ITEMS) == ITEM_NAMES
 
 
-@pytest.mark.parametrize("name", sorted({*RESPONSE_EVENTS, *ITEM_EVENTS} - {"response.created"}))
+@each_row("name", sorted({*RESPONSE_EVENTS, *ITEM_EVENTS} - {"response.created"}))
 def test_any_event_may_come_alone(name: str) -> None:
     response = decoded(CREATED, {"type": name}, COMPLETED).response
     assert response.finish_reason is not None

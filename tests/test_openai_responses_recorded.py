@@ -19,6 +19,7 @@ from tests.captures import lines
 from tests.recordings import FIXTURES
 from tests.responses_events import COMPLETED, CREATED, DIALECT, capture
 from tests.strategies import FEW, QUICK, THOROUGH
+from tests.tables import each_row
 from weft import Context, Decoded, Decoder, Ids, Opaque, ReasoningItem, Response, decode_all
 from weft.assembler import Assembler, TextItem
 from weft.lifecycle import violations
@@ -69,7 +70,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@each_row("path", FILES, ids=lambda path: path.name)
 def test_a_recorded_stream_is_legal_and_leaves_no_finding(path: Path) -> None:
     found = decode_all(recorded(path), DIALECT)
     codes = [finding.code for one in found for finding in one.response.findings]
@@ -229,7 +230,7 @@ _PARAMS: dict[str, Callable[[ToolCall], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@each_row("path", FILES, ids=lambda path: path.name)
 def test_params_result_and_extra_together_are_the_item(path: Path) -> None:
     found = decode_all(recorded(path), DIALECT)
     again = {item["id"]: item for one in found for item in rebuilt(one)}

@@ -18,6 +18,7 @@ from tests.requests_openai_chat import SCHEMA, leaves, spoken_texts
 from tests.requests_openai_chat import bodies as chat_bodies
 from tests.requests_openai_responses import bodies, own_bodies
 from tests.strategies import FEW, QUICK
+from tests.tables import each_row
 from weft.context import Context
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.request import REQUEST as CHAT
@@ -717,8 +718,8 @@ def other(**fields: object) -> Request:
     return msgspec.structs.replace(base, **fields)
 
 
-@pytest.mark.parametrize(
-    ("request_", "key", "value", "losses"),
+@each_row(
+    "request_, key, value, losses",
     [
         (other(), "input", [GREETING], []),
         (other(instructions="be"), "instructions", "be", []),

@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 
 import httpx
-import pytest
 
 import weft.gateway
 from tests.gateway_process import gateway
+from tests.tables import each_row
 from weft.gateway.page_files import MEDIA_TYPES, PageFiles
 
 FOLDER = Path(weft.gateway.__file__).parent / "page"
@@ -34,7 +34,7 @@ def test_the_vendored_file_is_the_published_one() -> None:
     assert "Permission is hereby granted" in (FOLDER / "vendor/marked.LICENSE").read_text()
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: str(path.relative_to(FOLDER)))
+@each_row("path", OWN, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_no_file_makes_html_of_strings_or_is_too_long(path: Path) -> None:
     text = path.read_text()
     if path.suffix == ".js":
@@ -45,7 +45,7 @@ def test_no_file_makes_html_of_strings_or_is_too_long(path: Path) -> None:
         assert re.findall(r"<script(?! type=\"module\" src=)", text) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [one for one in OWN if one.suffix == ".js"],
     ids=lambda one: str(one.relative_to(FOLDER)),

@@ -20,6 +20,7 @@ from tests.faults.wires import GEMINI
 from tests.passing_world import Passing, passing
 from tests.played import Play, PlayedAnswer
 from tests.strategies import QUICK, THOROUGH, cuts
+from tests.tables import each_row
 from weft.assembler import Response
 from weft.codec import Pipe
 from weft.context import Context, Quirks
@@ -559,9 +560,9 @@ def test_nothing_differs_wherever_a_read_ends(wire: str, step: int) -> None:
 PLAIN = ['{"a": "', *([" b", "é", "😀", "c", "\\\\", '\\"', "\u2028", "d"] * 6)]
 
 
-@pytest.mark.parametrize("kind", [TEXT, REASONING, PARAMS])
-@pytest.mark.parametrize("target", WIRES)
-@pytest.mark.parametrize("source", ITEM)
+@each_row("kind", [TEXT, REASONING, PARAMS])
+@each_row("target", WIRES)
+@each_row("source", ITEM)
 def test_plain_deltas_take_the_lane(source: str, target: str, kind: str) -> None:
     for variant in range(VARIANTS[source]):
         item = ITEM[source](kind, 0, variant)
@@ -656,9 +657,7 @@ RECORDED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wire", "path"), RECORDED, ids=lambda value: getattr(value, "stem", value)
-)
+@each_row("wire, path", RECORDED, ids=str)
 def test_nothing_differs_for_recorded_streams(wire: str, path: Path) -> None:
     raw = path.read_bytes()
     reading = READINGS.get(path.stem) if wire == "openai-chat" else None

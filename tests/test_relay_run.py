@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.played import BODY, Play, Played, PlayedAnswer
+from tests.tables import each_row
 from weft import decode_all
 from weft.dialects import DialectName
 from weft.dialects.error_classes import class_of
@@ -692,8 +693,8 @@ TOLD: dict[str, tuple[str, Play | Exception]] = {
 }
 
 
-@pytest.mark.parametrize("client", REQUEST_BODIES)
-@pytest.mark.parametrize("case", TOLD)
+@each_row("client", REQUEST_BODIES)
+@each_row("case", TOLD)
 def test_flowing_events_equal_pulled_events(case: str, client: DialectName) -> None:
     dialect, play = TOLD[case]
     plays = (play, Play(message("two", "end_turn"))) if "pause" in case else (play,)

@@ -1,7 +1,6 @@
 """Heads that two readers could read differently."""
 
-import pytest
-
+from tests.tables import each_row
 from weft.gateway.request_head import Headers, has_body, head_error, longest_line, without_upgrade
 
 HOST = (b"host", b"a:80")
@@ -16,8 +15,8 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
     return (b"transfer-encoding", value)
 
 
-@pytest.mark.parametrize(
-    ("version", "method", "target", "headers", "wrong"),
+@each_row(
+    "version, method, target, headers, wrong",
     [
         ("1.1", b"GET", b"/", [HOST], None),
         ("1.0", b"GET", b"/", [], None),

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import QUICK
+from tests.tables import each_row
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.requests.codec import Losses, RequestCodec
@@ -203,7 +204,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "fields", "path", "outcome"), CASES)
+@each_row("dialect, fields, path, outcome", CASES)
 def test_what_nobody_knows_passes_at_home_and_is_a_loss_elsewhere(
     dialect: str, fields: dict[str, Any], path: str, outcome: str
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import QUICK
+from tests.tables import each_row
 from weft.scrub import MARK, Scrubber, Secret
 
 VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters="*")
@@ -68,8 +69,8 @@ def test_an_empty_secret_changes_nothing() -> None:
     assert Scrubber([Secret("")])("a text") == "a text"
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
+@each_row(
+    "text, left",
     [
         ("Incorrect API key provided: sk-proj-Ab12Cd34Ef56.", "Incorrect API key provided: ***."),
         ("Incorrect API key provided: sk-ab***********wxyz.", "Incorrect API key provided: ***."),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chat import calls, chunk, entry, stream
 from tests.responses import Event, events, item_ids, of_type
+from tests.tables import each_row
 from weft import (
     Context,
     Decoder,
@@ -140,7 +141,7 @@ def soup(order: tuple[str, ...]) -> list[Part]:
     return [known[step] if step in known else next(deltas) for step in order]
 
 
-@pytest.mark.parametrize("order", orders(), ids="-".join)
+@each_row("order", orders(), ids="-".join)
 def test_one_output_item_added_when_streamed_and_complete_call_both_arrive(
     order: tuple[str, ...],
 ) -> None:

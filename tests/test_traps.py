@@ -48,6 +48,7 @@ from tests.conversations import (
     translated,
     use,
 )
+from tests.tables import each_row
 from weft.dialects import DIALECTS, DialectName
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.findings import Findings
@@ -913,9 +914,9 @@ def says_failed(events: list[Object], dialect: str) -> bool:
     return told == ["error", "finish"] and last["finishReason"] == "error"
 
 
-@pytest.mark.parametrize("source", BEGUN)
-@pytest.mark.parametrize("target", WRITTEN)
-@pytest.mark.parametrize("failure", FAILURES)
+@each_row("source", BEGUN)
+@each_row("target", WRITTEN)
+@each_row("failure", FAILURES)
 def test_trap_17_a_broken_stream_ends_as_the_targets_wire_says_failed(
     source: DialectName, target: DialectName, failure: str
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import each_row
 from weft.dialects import DIALECTS
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.scrub import Secret
@@ -46,7 +47,7 @@ def test_each_preset_is_stored_under_its_name() -> None:
     assert [host.name for host in rows()] == list(HOSTS)
 
 
-@pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
+@each_row("host", rows(), ids=lambda host: host.name)
 def test_a_preset_has_all_that_a_request_needs(host: Host) -> None:
     dialect = DIALECTS[host.dialect]
     assert dialect.request is not None
@@ -57,7 +58,7 @@ def test_a_preset_has_all_that_a_request_needs(host: Host) -> None:
     assert host.variable is None or VARIABLE.fullmatch(host.variable)
 
 
-@pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
+@each_row("host", rows(), ids=lambda host: host.name)
 def test_a_base_url_ends_before_the_path_that_the_dialect_adds(host: Host) -> None:
     if host.base_url is None:
         assert "base_url: https://" in host.note  # it says what it looks like
@@ -67,7 +68,7 @@ def test_a_base_url_ends_before_the_path_that_the_dialect_adds(host: Host) -> No
     assert host.base_url.rpartition("/")[2] != added
 
 
-@pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
+@each_row("host", rows(), ids=lambda host: host.name)
 def test_remote_presets_use_https_and_a_key(host: Host) -> None:
     if host.base_url is None:
         assert host.needs_key
@@ -83,7 +84,7 @@ def test_local_presets_use_the_default_port(name: str, port: int) -> None:
     assert HOSTS[name].base_url == f"http://127.0.0.1:{port}/v1"
 
 
-@pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
+@each_row("host", rows(), ids=lambda host: host.name)
 def test_quirks_of_a_preset_are_its_dialects_and_not_the_defaults(host: Host) -> None:
     if host.quirks is None:
         return
@@ -92,7 +93,7 @@ def test_quirks_of_a_preset_are_its_dialects_and_not_the_defaults(host: Host) ->
     assert host.quirks != ChatQuirks()
 
 
-@pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
+@each_row("host", rows(), ids=lambda host: host.name)
 def test_quirks_of_models_are_not_in_presets(host: Host) -> None:
     if isinstance(host.quirks, ChatQuirks):
         plain = replace(host.quirks, text_markup_calls=None, implicit_think=False)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.strategies import QUICK, THOROUGH
+from tests.tables import each_row
 from weft.dialects.error_classes import CLASSES, ErrorPartExtra, new_error
 from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import RetryPolicy
@@ -65,7 +66,7 @@ ERRORS: list[tuple[ErrorPart, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "again"), ERRORS)
+@each_row("error, again", ERRORS)
 def test_which_errors_are_retried(error: ErrorPart, again: bool) -> None:
     assert retryable(error) is again
 

@@ -15,6 +15,7 @@ from tests.captures.check.generate import CASES
 from tests.captures.check.responses_cases import NONE
 from tests.recordings import FIXTURES
 from tests.strategies import JSON, LEGAL, QUICK
+from tests.tables import each_row
 from weft.check.rules import rules_of
 from weft.codec import Encoder
 from weft.context import Context
@@ -30,9 +31,11 @@ CHAT, RESPONSES = "openai-chat", "openai-responses"
 WIRES = (CHAT, RESPONSES)
 CAPTURES = Path(__file__).parent / "captures" / "openai_responses"
 
-ROWS = [
-    pytest.param(wire, case, id=f"{wire}/{case.rule}") for wire in WIRES for case in CASES[wire]
-]
+ROWS = [(wire, case) for wire in WIRES for case in CASES[wire]]
+
+
+def named(one: str | Case) -> str:
+    return one if isinstance(one, str) else one.rule
 
 
 def told(wire: str, raw: bytes) -> list[tuple[int, str, str]]:
@@ -47,13 +50,13 @@ def test_every_rule_has_a_case(wire: str) -> None:
     assert [case.rule for case in CASES[wire]] == list(rules_of(wire))
 
 
-@pytest.mark.parametrize(("wire", "case"), ROWS)
+@each_row("wire, case", ROWS, ids=named)
 def test_a_case_breaks_its_rule_and_its_twin_breaks_none(wire: str, case: Case) -> None:
     assert case.rule in broken(wire, case.bad)
     assert broken(wire, case.good) == []
 
 
-@pytest.mark.parametrize(("wire", "case"), ROWS)
+@each_row("wire, case", ROWS, ids=named)
 def test_a_detail_says_what_came_and_what_would_have_been_legal(wire: str, case: Case) -> None:
     details = [one.detail for one in found(wire, case.bad) if one.code == case.rule]
     assert all("; expected " in one for one in details), details

@@ -34,6 +34,7 @@ from tests.captures.check.cases import Case, Event, broken, found, frames_of, wa
 from tests.captures.check.generate import CASES
 from tests.recordings import FIXTURES
 from tests.strategies import LEGAL, QUICK
+from tests.tables import each_row
 from weft.check.rules import rules_of
 from weft.codec import Encoder
 from weft.context import Context
@@ -66,7 +67,7 @@ def named(pair: tuple[str, Case]) -> str:
 # The rules themselves
 
 
-@pytest.mark.parametrize(("wire", "name"), EVERY_RULE)
+@each_row("wire, name", EVERY_RULE)
 def test_the_example_of_a_rule_breaks_it(wire: str, name: str) -> None:
     found = watched(DIALECTS[wire], frames_of(rules_of(wire)[name].example.encode()))
     assert name in {one.code for one in found}
@@ -75,7 +76,7 @@ def test_the_example_of_a_rule_breaks_it(wire: str, name: str) -> None:
 # Captures
 
 
-@pytest.mark.parametrize("pair", EVERY_CASE, ids=named)
+@each_row("pair", EVERY_CASE, ids=named)
 def test_a_capture_breaks_the_same_rules_whole_or_cut_into_responses(
     pair: tuple[str, Case],
 ) -> None:

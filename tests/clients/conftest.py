@@ -24,7 +24,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every day the streams; bodies take as long again."""
     for item in items:
-        if item.name.endswith("-whole]"):
+        if item.name.endswith("-whole]") and item.path.parent == TABLE.parent:
             item.add_marker(pytest.mark.long)
 
 

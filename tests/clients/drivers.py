@@ -2,16 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Final
 
-from tests.clients import (
-    with_agents,
-    with_anthropic,
-    with_gemini,
-    with_langchain,
-    with_openai,
-    with_pydantic,
-)
 from tests.clients.case import Case, Outcome
 
 CHAT: Final = "openai-chat"
@@ -25,21 +18,32 @@ class Driver:
     """A client library, in the way it is used here."""
 
     dialect: str
-    run: Callable[[Case], Awaitable[Outcome]]
-    """Raises whatever the library raises."""
+    function: str
+    """A module beside this one, and its function."""
+
+    async def run(self, case: Case) -> Outcome:
+        """Raises whatever the library raises.
+
+        Libraries are imported here: every worker collects these tests, and to import them all
+        takes longer than the rest of it.
+        """
+        function: Callable[[Case], Awaitable[Outcome]] = resolve_name(
+            f"tests.clients.{self.function}"
+        )
+        return await function(case)
 
 
 DRIVERS = {
-    "openai-chat": Driver(CHAT, with_openai.chat),
-    "openai-responses": Driver(RESPONSES, with_openai.responses),
-    "anthropic": Driver(MESSAGES, with_anthropic.messages),
-    "agents-chat": Driver(CHAT, with_agents.chat),
-    "agents-responses": Driver(RESPONSES, with_agents.responses),
-    "langchain-chat": Driver(CHAT, with_langchain.chat),
-    "langchain-responses": Driver(RESPONSES, with_langchain.responses),
-    "langchain-anthropic": Driver(MESSAGES, with_langchain.messages),
-    "pydantic-chat": Driver(CHAT, with_pydantic.chat),
-    "pydantic-responses": Driver(RESPONSES, with_pydantic.responses),
-    "pydantic-anthropic": Driver(MESSAGES, with_pydantic.messages),
-    "gemini-http": Driver(GEMINI, with_gemini.generate),
+    "openai-chat": Driver(CHAT, "with_openai:chat"),
+    "openai-responses": Driver(RESPONSES, "with_openai:responses"),
+    "anthropic": Driver(MESSAGES, "with_anthropic:messages"),
+    "agents-chat": Driver(CHAT, "with_agents:chat"),
+    "agents-responses": Driver(RESPONSES, "with_agents:responses"),
+    "langchain-chat": Driver(CHAT, "with_langchain:chat"),
+    "langchain-responses": Driver(RESPONSES, "with_langchain:responses"),
+    "langchain-anthropic": Driver(MESSAGES, "with_langchain:messages"),
+    "pydantic-chat": Driver(CHAT, "with_pydantic:chat"),
+    "pydantic-responses": Driver(RESPONSES, "with_pydantic:responses"),
+    "pydantic-anthropic": Driver(MESSAGES, "with_pydantic:messages"),
+    "gemini-http": Driver(GEMINI, "with_gemini:generate"),
 }

@@ -7,13 +7,14 @@ import pytest
 from tests.matrix.facts import facts
 from tests.matrix.run import cell, decoded
 from tests.matrix.scenarios import CAPTURES, PAIRS, SCENARIOS
+from tests.tables import each_row
 from weft.assembler import Assembler
 from weft.check import examine
 from weft.check.rules import rule
 from weft.dialects import DIALECTS, DialectName
 from weft.lifecycle import violations
 
-CELLS = pytest.mark.parametrize(("scenario", "one", "other"), PAIRS)
+CELLS = each_row("scenario, one, other", PAIRS)
 
 
 @CELLS
@@ -37,8 +38,8 @@ def test_parts_in_are_parts_out_and_findings(scenario: str, one: str, other: Dia
     assert cell(scenario, one, other).unexplained == []
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "cut-stream"])
+@each_row("dialect", DIALECTS)
+@each_row("scenario", [name for name in SCENARIOS if name != "cut-stream"])
 def test_a_scenario_says_something_in_every_dialect(scenario: str, dialect: str) -> None:
     found = decoded(dialect, scenario)
     assert found.response.findings == ()

@@ -9,6 +9,7 @@ import pytest
 import weft
 from tests.faults.world import World
 from tests.security.keys import KEYS
+from tests.tables import each_row
 from weft.gateway.keys import KeyRing
 
 SOURCE = Path(weft.__file__).parent
@@ -24,8 +25,8 @@ CLIMBING = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", CLIMBING)
-@pytest.mark.parametrize("keys", [True, False], ids=["locked", "unlocked"])
+@each_row("path", CLIMBING)
+@each_row("keys", [True, False], ids=["locked", "unlocked"])
 def test_no_path_leaves_the_files_of_the_page(
     locked: World, unlocked: World, keys: bool, path: str
 ) -> None:
@@ -57,8 +58,8 @@ VALUES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("path", QUERIES)
+@each_row("value", VALUES)
+@each_row("path", QUERIES)
 def test_a_value_of_a_query_is_a_value_and_no_sql(locked: World, path: str, value: str) -> None:
     for name in QUERIES[path]:
         head = f"GET {path}?{name}={value} HTTP/1.1\r\nHost: localhost\r\n"

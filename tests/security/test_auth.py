@@ -18,12 +18,13 @@ from tests.faults.world import World
 from tests.gateway_process import gateway
 from tests.raw_http import Answer
 from tests.security.keys import CLOSED, KEYS, ROUTES, Route
+from tests.tables import each_row
 from tests.weft_command import run
 from weft.gateway.app import Gateway
 from weft.gateway.settings import load
 
 ALICE = KEYS["alice"]
-routes = pytest.mark.parametrize("route", CLOSED, ids=str)
+routes = each_row("route", CLOSED, ids=str)
 
 
 def ask(
@@ -183,9 +184,9 @@ NO_HOSTS = ("", " ", "user@localhost", "localhost@evil.example", "localhost/evil
 PATHS = ("/health", "/ready", "/v1/models", "/nothing", "/", "/page/app.js", "/metrics")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("host", EVIL_HOSTS)
-@pytest.mark.parametrize("keys", [True, False], ids=["locked", "unlocked"])
+@each_row("path", PATHS)
+@each_row("host", EVIL_HOSTS)
+@each_row("keys", [True, False], ids=["locked", "unlocked"])
 def test_a_name_that_is_not_ours_is_misdirected(
     locked: World, unlocked: World, keys: bool, host: str, path: str
 ) -> None:
@@ -193,8 +194,8 @@ def test_a_name_that_is_not_ours_is_misdirected(
     assert found.status == 421
 
 
-@pytest.mark.parametrize("host", NO_HOSTS)
-@pytest.mark.parametrize("path", PATHS)
+@each_row("host", NO_HOSTS)
+@each_row("path", PATHS)
 def test_what_is_no_host_is_a_bad_request(unlocked: World, host: str, path: str) -> None:
     assert ask(unlocked, "GET", path, host=host).status == 400
 

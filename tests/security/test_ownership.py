@@ -10,6 +10,7 @@ from tests.faults.wires import CHAT, RESPONSES, SPEECHES, Object
 from tests.faults.world import World, places, world
 from tests.raw_http import Answer
 from tests.security.keys import KEYS, ROUTES, Route
+from tests.tables import each_row
 
 NAMED = [one for one in ROUTES if "{id}" in one.path]
 AGENT = '[agents.helper]\nmodel = "openai-chat/run"\n'
@@ -83,8 +84,8 @@ def test_what_belongs_to_another_is_absent(shared: World, owned: Owned, route: R
     assert foreign.body.replace(id.encode(), b"") == nothing.body.replace(absent.encode(), b"")
 
 
-@pytest.mark.parametrize("route", NAMED, ids=str)
-@pytest.mark.parametrize("id", ["%27%20OR%20%271%27%3D%271", "x%00y", "%25", "%5C", "a" * 3000])
+@each_row("route", NAMED, ids=str)
+@each_row("id", ["%27%20OR%20%271%27%3D%271", "x%00y", "%25", "%5C", "a" * 3000])
 def test_an_id_is_a_value_and_no_sql(shared: World, owned: Owned, route: Route, id: str) -> None:
     found = send(shared, "bob", route.method, asked(route, id))
     assert found.status in (400, 404), found

@@ -19,6 +19,7 @@ from tests.faults.wires import (
     posted,
 )
 from tests.faults.world import PATIENT, World, place, world
+from tests.tables import each_row
 
 PLANTED: dict[str, str] = {
     dialect: f"Planted/{dialect}+{number}=Key" for number, dialect in enumerate(DIALECTS)
@@ -128,8 +129,8 @@ ODD = ("../admin", "..", "a/../../b", "a?x=1", "a#b", "a@evil.example", "a%2e%2e
        "//evil.example/a", "http://evil.example", "a b", "a\\b", "é", "a%00b", "a\tb")  # fmt: skip
 
 
-@pytest.mark.parametrize("model", ODD)
-@pytest.mark.parametrize("client", DIALECTS)
+@each_row("model", ODD)
+@each_row("client", DIALECTS)
 def test_the_name_of_a_model_is_one_segment_of_a_path_at_most(
     leaky: World, client: str, model: str
 ) -> None:
