@@ -14,6 +14,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from tests.gateway_process import Gateway, gateway
+from tests.serving import NO_AUTHORITIES
 from tests.stores import SWIFT, ending, entry, log
 from weft.gateway.sessions import RetentionPolicy, Sessions
 from weft.relay.persistence import Persistence
@@ -50,7 +51,9 @@ def served(folder: Path) -> Iterator[Gateway]:
 
 
 def client_of(served: Gateway, name: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{served.url}/v1", api_key=KEYS[name], max_retries=0)
+    http = openai.DefaultHttpxClient(verify=NO_AUTHORITIES)
+    url = f"{served.url}/v1"
+    return openai.OpenAI(base_url=url, api_key=KEYS[name], max_retries=0, http_client=http)
 
 
 @pytest.fixture

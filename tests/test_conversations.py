@@ -30,6 +30,7 @@ from tests.faults.upstream import (
 from tests.faults.wires import CHAT, DIALECTS, RESPONSES, SPEECHES, Object, event
 from tests.faults.world import places, until
 from tests.gateway_process import Gateway, gateway
+from tests.serving import NO_AUTHORITIES
 from tests.stores import empty
 from weft.dialects.openai_responses.encoding.snapshot import ResponseConversation, new_response
 from weft.parts import Json
@@ -67,7 +68,13 @@ def served(far: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def client_of(running: Gateway, name: str = "alice") -> OpenAI:
-    return OpenAI(api_key=KEYS[name], base_url=f"{running.url}/v1", max_retries=0, timeout=PATIENCE)
+    return OpenAI(
+        api_key=KEYS[name],
+        base_url=f"{running.url}/v1",
+        max_retries=0,
+        timeout=PATIENCE,
+        http_client=openai.DefaultHttpxClient(verify=NO_AUTHORITIES),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from tests.faults.upstream import Hold, Upstream, stream, upstream
 from tests.faults.wires import CHAT, SPEECHES
 from tests.faults.world import PATIENT, World, place, world
+from tests.serving import NO_AUTHORITIES
 
 KEYS = ("a-key-of-alice-with-letters", "a-key-of-bob-with-letters")
 
@@ -34,7 +35,7 @@ def ask(
     headers |= {} if key is None else {"idempotency-key": key}
     body = {"model": f"chat/{model}", "input": "hello", "background": True, **more}
     url = f"{server.gateway.url}/v1/responses"
-    return httpx.post(url, json=body, headers=headers, timeout=60)
+    return httpx.post(url, json=body, headers=headers, timeout=60, verify=NO_AUTHORITIES)
 
 
 def script(server: World) -> str:

@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from tests.gateway_process import Gateway, gateway
+from tests.serving import NO_AUTHORITIES
 from tests.stores import empty
 from tests.test_docs import blocks
 from weft.agent.runtime import MAX_MESSAGES
@@ -83,7 +84,9 @@ class Api:
 
     def __init__(self, url: str, key: str = "alice") -> None:
         headers = {"authorization": f"Bearer {KEYS[key]}"}
-        self.http = httpx.Client(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False)
+        self.http = httpx.Client(
+            base_url=url, headers=headers, timeout=PATIENCE, trust_env=False, verify=NO_AUTHORITIES
+        )
 
     def start(self, input: object, agent: str = "helper", **more: object) -> Object:
         found: Object = good(self.post("/v1/runs", {"agent": agent, "input": input, **more}))

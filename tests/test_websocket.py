@@ -25,6 +25,7 @@ from tests.gateway_process import Gateway as Process
 from tests.gateway_process import gateway
 from tests.open_responses import ERROR_FRAME, EVENT, TERMINAL, Object, problems, terminal
 from tests.raw_http import Client, frame
+from tests.serving import NO_AUTHORITIES
 from weft.gateway.app import Gateway
 from weft.gateway.http_protocol import ConnectionLimits, protocol
 from weft.gateway.memory import MemoryBudget
@@ -364,12 +365,12 @@ def messages(world: World, model: str, number: int) -> list[tuple[str, str]]:
 
 def read(world: World, path: str, **query: str) -> httpx.Response:
     url = f"{world.process.url}/v1/responses/{path}"
-    return httpx.get(url, params=query, trust_env=False, timeout=PATIENCE)
+    return httpx.get(url, params=query, trust_env=False, timeout=PATIENCE, verify=NO_AUTHORITIES)
 
 
 def ask(world: World, **body: object) -> Object:
     url = f"{world.process.url}/v1/responses"
-    told = httpx.post(url, json=body, trust_env=False, timeout=PATIENCE)
+    told = httpx.post(url, json=body, trust_env=False, timeout=PATIENCE, verify=NO_AUTHORITIES)
     assert told.status_code == 200, told.text
     found: Object = told.json()
     return found
