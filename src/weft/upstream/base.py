@@ -83,7 +83,8 @@ class BreakerPolicy:
 class Pool:
     """Connections that are kept for the next request."""
 
-    idle: int = 100
+    # As many as a busy process has streams: each connection more is a TLS handshake less.
+    idle: int = 256
     """Connections that may be idle; beyond that, the oldest is closed."""
 
     idle_time: float = 75.0

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -91,16 +92,22 @@ async def race(addresses: Sequence[Address]) -> socket.socket:
             task.cancel()
 
 
+@lru_cache(maxsize=256)
+def is_address(host: str) -> bool:
+    """Whether this is an IP address, and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 async def _resolve(host: str, port: int) -> list[Address]:
     """The addresses of a host, IPv6 and IPv4 in turn (RFC 8305, 4)."""
-    try:
-        version = ipaddress.ip_address(host).version
-    except ValueError:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    else:
-        family = socket.AF_INET if version == 4 else socket.AF_INET6
-        return [(family, (host, port))]
+    if is_address(host):
+        return [(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))]
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys((one[0], one[4]) for one in found))
     first = [one for one in addresses if one[0] == addresses[0][0]]
     second = [one for one in addresses if one[0] != addresses[0][0]]
@@ -145,12 +152,19 @@ async def open_connection(
     without, the proxy itself is connected, and gets requests with absolute targets. Raises
     OSError."""
     loop = asyncio.get_running_loop()
+    name = host if tls is not None else None
+    if proxy is None and is_address(host):
+        # There is nothing to resolve and nothing to race: the loop does it in half the time.
+        transport, protocol = await loop.create_connection(
+            factory, host, port, ssl=tls, server_hostname=name
+        )
+        keep_alive(transport.get_extra_info("socket"))
+        return protocol
     there = (host, port) if proxy is None else (proxy.host, proxy.port)
     channel = await dial(*there)
     try:
         if proxy is not None and tls is not None:
             await _tunnel(channel, host, port, proxy)
-        name = host if tls is not None else None
         _, protocol = await loop.create_connection(
             factory, sock=channel, ssl=tls, server_hostname=name
         )
