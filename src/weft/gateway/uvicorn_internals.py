@@ -40,6 +40,7 @@ INTERNALS: Mapping[type, frozenset[str]] = {
         (
             # overridden: what asyncio and the server call
             *("connection_made", "connection_lost", "data_received", "shutdown"),
+            *("pause_writing", "resume_writing"),
             # overridden: callbacks of httptools, and of a response that is complete
             *("on_message_begin", "on_header", "on_headers_complete", "on_body"),
             *("on_message_complete", "on_response_complete"),
