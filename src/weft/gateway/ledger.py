@@ -39,6 +39,11 @@ LONGEST = 8 * 1024 * 1024
 MAX_COUNT = 2**60
 MODEL_LENGTH = 200
 DAY = 86_400
+COUNTS = 8
+"""Numbers of a charge: those of UsageRow."""
+
+MAX_ROWS = 1024
+"""Rows whose names are kept ready."""
 
 log = logging.getLogger("weft.gateway")
 
@@ -84,6 +89,29 @@ class _UsageBatch:
     server: str
 
 
+class _Row(msgspec.Struct, frozen=True):
+    """What all charges of one row of the ledger have in common, from one midnight to the next."""
+
+    identity: Identity
+    line: bytes
+    """Of the journal, to be filled in with the counts."""
+
+    begin: float
+    end: float
+
+
+def _row_of(charge: Charge) -> _Row:
+    upstream, _, model = charge.target.partition("/")
+    # Anybody can invent names of models, and each would be a row for ever.
+    model = "" if charge.is_unknown_model else model[:MODEL_LENGTH]
+    begin = charge.at // DAY * DAY
+    day = datetime.fromtimestamp(charge.at, UTC).date().isoformat()
+    identity = (charge.owner, day, model, upstream, charge.source)
+    # The line break is in front: after a line that did not fit on the disk, the next one is whole.
+    line = b"\n" + _encode(identity)[:-1].replace(b"%", b"%%")
+    return _Row(identity, line + b",[" + b",".join([b"%d"] * COUNTS) + b"]]", begin, begin + DAY)
+
+
 class UsageLedger:
     """Charges what is used: `start` after the store is open, `close` before it is closed."""
 
@@ -100,7 +128,8 @@ class UsageLedger:
         """What is being added to the store. It stays the same until it has been added: its outcome
         may not be known."""
         self._flushing = asyncio.Lock()
-        self._day = (-1, "")
+        self._rows: dict[tuple[str, str, Source, bool], _Row] = {}
+        """The rows that were charged last."""
         self._has_failed = False
         self.collect_spent: Callable[[], list[tuple[str, int]]] = list
         """Called with each batch: the reservations that it replaces."""
@@ -110,13 +139,13 @@ class UsageLedger:
         cost = cost_of_attempt(self._prices, charge)
         if self._store is None:
             return cost
-        usage, number = charge.usage, int(charge.at // DAY)
-        if number != self._day[0]:
-            self._day = (number, datetime.fromtimestamp(charge.at, UTC).date().isoformat())
-        upstream, _, model = charge.target.partition("/")
-        # Anybody can invent names of models, and each would be a row for ever.
-        model = "" if charge.is_unknown_model else model[:MODEL_LENGTH]
-        identity = (charge.owner, self._day[1], model, upstream, charge.source)
+        usage = charge.usage
+        row = (charge.owner, charge.target, charge.source, charge.is_unknown_model)
+        found = self._rows.get(row)
+        if found is None or not found.begin <= charge.at < found.end:
+            found = self._rows[row] = _row_of(charge)
+            if len(self._rows) > MAX_ROWS:
+                del self._rows[next(iter(self._rows))]
         counts = [
             charge.requests,
             charge.requests if charge.is_failed else 0,
@@ -127,11 +156,10 @@ class UsageLedger:
             cost or 0,
             charge.requests if cost is None else 0,
         ]
-        _add_to(self._sums, identity, counts)
+        _add_to(self._sums, found.identity, counts)
         if self._journal is not None:
             try:
-                # In front: after a line that did not fit on the disk, the next one is whole again.
-                self._journal.append(b"\n" + _encode((*identity, counts)))
+                self._journal.append(found.line % tuple(counts))
             except OSError as problem:
                 # The disk is full: what is charged is still in memory.
                 if not self._has_failed:
