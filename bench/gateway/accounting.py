@@ -75,7 +75,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--strict", action="store_true", help="a missed aim is a failure")
     given = parser.parse_args()
-    loads: dict[str, Load] = {"event": BURST, "request": replace(PLAIN, answers=4000)}
+    loads: dict[str, Load] = {
+        "event": replace(BURST, answers=1280),
+        "request": replace(PLAIN, answers=4000),
+    }
     costs: dict[tuple[str, str], list[float]] = {}
     with TemporaryDirectory(prefix="weft-bench-") as name, ExitStack() as stack:
         directory = Path(name)
