@@ -139,8 +139,8 @@ def compare_pairs(verdicts: Verdicts) -> None:
     for pair, cost in sorted(costs.items(), key=lambda row: row[1]):
         what = f"{cost:5.2f} µs  {pair[0]} to {pair[1]}"
         verdicts.report(what, cost / least, pairs.limit(pair))
-        if pair in pairs.EXCEPTIONS:
-            print(f"            {pairs.EXCEPTIONS[pair]}")
+        if pair[0] in pairs.EXCEPTIONS:
+            print(f"            {pairs.EXCEPTIONS[pair[0]]}")
 
 
 main()

@@ -1,4 +1,8 @@
-"""The table of `make bench`: what it says about figures, without measuring any."""
+"""The table of `make bench`: what it says about figures; and how many calls a request makes."""
+
+import re
+import subprocess
+import sys
 
 import pytest
 from bench.gateway.load import BURST, PACED, PLAIN, STORING_LOAD, Load, Memory, Report, Run
@@ -59,3 +63,14 @@ def test_a_gateway_whose_answers_were_wrong_is_not_measured() -> None:
     weft = Row("weft", "responses", broken="a token is missing")
     weft.runs[PLAIN].append(run(PLAIN, 300))
     assert measure([weft], [])["plain"] is None
+
+
+@pytest.mark.long
+def test_a_request_makes_few_calls() -> None:
+    """About 460 of functions, and fewer of built-in ones. Timers may add some."""
+    command = [sys.executable, "-m", "bench.gateway.calls", "--plain"]
+    counted = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    last = counted.stdout.splitlines()[-1]
+    functions, built_in = map(int, re.findall(r"\d+", last))
+    assert 100 < functions < 700, last
+    assert 100 < built_in < 600, last

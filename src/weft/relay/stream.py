@@ -370,55 +370,30 @@ class OpenStream:
         line: DirectLine | None,
     ) -> None:
         """As `flow`; `try_store` is called before anything is written."""
-        reader, paused_turns, renderer = self._reader, self._paused_turns, self._renderer
-        record, deadlines = self._state.record, self._state.deadlines
-        now = self._state.interrupt.loop.time
+        reader, record = self._reader, self._state.record
+        deadlines, now = self._state.deadlines, self._state.interrupt.loop.time
         if self._state.interrupt.reason is not None or self._waiting or self._unrendered:
             return
-        if paused_turns is not None and paused_turns.paused:
+        if self._has_paused:
             return
-
-        # `take` is called by the connection, inside data_received: it cannot await. Whatever has to
-        # be awaited (a write to the store, offloaded work, the end) makes it return False, and
-        # `next` does it.
-        def waits(events: list[Event]) -> bool:
-            """Whether something must be done before these events may be written."""
-            # The end is stored before it is sent.
-            if reader.ended and (try_store is not None or self._before_end is not None):
-                return True
-            return try_store is not None and not try_store(events)
 
         def take(data: bytes) -> bool:
             lane = reader.lane
             copied = None if lane is None else lane.copy(data)
-            if copied is not None:
-                # Nearly every event of nearly every stream: what follows, for deltas alone.
-                deadlines.last_activity = now()
-                if not copied:  # the client's dialect shows nothing of these deltas
-                    return True
-                if try_store is not None and not try_store(copied):
-                    self._waiting += copied
-                    return False
-                record.events += len(copied)
-                return write(copied)
-            if not reader.take(data):
+            if copied is None:
+                return self._take(data, write, try_store)
+            # What `_take` does, for deltas alone.
+            deadlines.last_activity = now()
+            if not copied:  # the client's dialect shows nothing of these deltas
+                return True
+            if try_store is not None and not try_store(copied):
+                self._waiting += copied
                 return False
-            self._note_activity(reader)
-            if _is_slow_to_render(reader):
-                self._unrendered = True
-                return False
-            events = reader.copied + renderer.render(reader.parts)
-            reader.open_lane(renderer)
-            if events and waits(events):
-                self._waiting += events
-                return False
-            if reader.ended:
-                self._state.meter.ended(self.fold)
-            room = write(self._note_sent(events)) if events else True
-            return room and not reader.ended and (paused_turns is None or not paused_turns.paused)
+            record.events += len(copied)
+            return write(copied)
 
         if reader.lane is None:  # the events of the first read had to be sent before
-            reader.open_lane(renderer)
+            reader.open_lane(self._renderer)
         consumer = take
         if line is not None:
             deadlines.line, sent = line, (line.events, line.size)
@@ -432,6 +407,38 @@ class OpenStream:
             if line is not None:
                 record.events += line.events - sent[0]
                 record.bytes_out += line.size - sent[1]
+
+    def _take(
+        self,
+        data: bytes,
+        write: Callable[[list[Event]], bool],
+        try_store: Callable[[list[Event]], bool] | None,
+    ) -> bool:
+        """Processes bytes inside data_received, which cannot await. Whatever has to be awaited (a
+        write to the store, offloaded work, the end) makes it return False, and `next` does it."""
+        reader = self._reader
+        if not reader.take(data):
+            return False
+        self._note_activity(reader)
+        if _is_slow_to_render(reader):
+            self._unrendered = True
+            return False
+        events = reader.copied + self._renderer.render(reader.parts)
+        reader.open_lane(self._renderer)
+        # The end is stored before it is sent.
+        waits = reader.ended and (try_store is not None or self._before_end is not None)
+        if events and (waits or (try_store is not None and not try_store(events))):
+            self._waiting += events
+            return False
+        if reader.ended:
+            self._state.meter.ended(self.fold)
+        room = write(self._note_sent(events)) if events else True
+        return room and not reader.ended and not self._has_paused
+
+    @property
+    def _has_paused(self) -> bool:
+        """Whether the turn paused, and the next one is to be requested."""
+        return self._paused_turns is not None and self._paused_turns.paused
 
     def _note_sent(self, events: list[Event]) -> list[Event]:
         record = self._state.record
