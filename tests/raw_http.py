@@ -28,6 +28,8 @@ from uvicorn._types import (
 )
 
 from weft.gateway import http_protocol
+from weft.gateway.exchange import EXCHANGE
+from weft.gateway.exchange import Exchange as HttpExchange
 from weft.gateway.http_protocol import ConnectionLimits
 from weft.gateway.server import GatewayServer, listen, serve
 from weft.gateway.workers import supervise
@@ -276,8 +278,8 @@ class Exchange:
         over.set()
 
     @property
-    def exchange(self) -> http_protocol.Exchange:
-        exchange: http_protocol.Exchange = self.scope[http_protocol.EXCHANGE]  # type: ignore[literal-required]
+    def exchange(self) -> HttpExchange:
+        exchange: HttpExchange = self.scope[EXCHANGE]  # type: ignore[literal-required]
         return exchange
 
     async def flood(self) -> None:

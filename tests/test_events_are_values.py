@@ -24,7 +24,7 @@ ALLOWED: dict[str, str] = {
     "relay/recording.py": "records what an upstream sends, line by line",
     "relay/rerun.py": "reads once more what an upstream sent",
     "gateway/ledger.py": "reads its own journal, line by line",
-    "gateway/http_protocol.py": "looks into the values of headers",
+    "gateway/exchange.py": "looks into the values of headers",
     "gateway/bodies.py": "looks into the bodies of requests",
 }
 """Who may, and why."""

@@ -17,11 +17,11 @@ from tests.counting_only import alive, counting_only
 from tests.raw_http import PATIENCE, Answer, Client, Running, request, running
 from tests.tables import each_row
 from weft.gateway.buffered_transport import BufferedTransport
+from weft.gateway.exchange import Exchange
 from weft.gateway.http_protocol import (
     LINGER,
     BodyRateLimit,
     ConnectionLimits,
-    Exchange,
     HttpProtocol,
 )
 

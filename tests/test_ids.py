@@ -90,3 +90,8 @@ def test_ids_go_on_where_those_that_they_are_restored_from_stood() -> None:
     ids.local("text")
     restored = Ids.restored(*ids.state())
     assert (restored.mint("resp"), restored.local("text")) == (ids.mint("resp"), "text_1")
+
+
+def test_a_name_that_somebody_else_has_taken_is_passed_over() -> None:
+    claims = Claims()
+    assert [claims.claim(one) for one in ("a_2", "a", "a", "a")] == ["a_2", "a", "a_3", "a_4"]

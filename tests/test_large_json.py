@@ -1,5 +1,7 @@
 """JSON in slices: the same values, bytes and errors as msgspec's, whatever is long and where."""
 
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -300,3 +302,11 @@ def test_a_character_may_stand_where_two_slices_meet(character: str, shift: int)
     data = b"a" * shift + character.encode() * LARGE
     assert large_json.is_utf8(data)
     assert not large_json.is_utf8(data[:-1]), "its end is missing"
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict.fromkeys, OrderedDict.fromkeys, Counter])
+def test_a_long_text_is_found_in_every_kind_of_collection(kind: Callable[[list[str]], Any]) -> None:
+    value = [kind(["short", "x" * (SLICE + 1)]), {"inside": kind(["y" * (SLICE + 1)])}]
+    assert large_json.write(value) == msgspec.json.encode(value)
+    value = [kind(["short"]), {"inside": kind(["y"])}]
+    assert large_json.write(value) == msgspec.json.encode(value)

@@ -277,6 +277,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.request_head",
         "weft.gateway.buffered_transport",
         "weft.gateway.error_responses",
+        "weft.gateway.exchange",
         "weft.gateway.http_protocol",
         "weft.gateway.websocket_protocol",
         "weft.gateway.server",

@@ -42,13 +42,13 @@ from weft.gateway.endpoints import (
     headers_of,
     traceparent_of,
 )
-from weft.gateway.hooks import Hooks, load_hooks
-from weft.gateway.http_protocol import (
+from weft.gateway.exchange import (
     EXCHANGE,
     Exchange,
     closing_if_unread,
     may_be_left_unread,
 )
+from weft.gateway.hooks import Hooks, load_hooks
 from weft.gateway.keys import KeyRing
 from weft.gateway.ledger import UsageLedger
 from weft.gateway.limits import Admission, Limiter

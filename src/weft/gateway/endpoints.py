@@ -20,7 +20,7 @@ from weft.errors import BadRequest
 from weft.gateway import bodies, http_response
 from weft.gateway.access import note_response
 from weft.gateway.auth import HttpRejection
-from weft.gateway.http_protocol import EXCHANGE, Exchange
+from weft.gateway.exchange import EXCHANGE, Exchange
 from weft.gateway.http_response import ClientConnection, StreamResponse
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json

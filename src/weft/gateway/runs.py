@@ -48,7 +48,7 @@ from weft.gateway.endpoints import (
     idempotency_key,
     read_body,
 )
-from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.exchange import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.run_objects import (
     JsonObject,

@@ -397,15 +397,12 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._has_ended(self._limit / 2):
-            if self._is_waiting():
+            frame = sys._current_frames().get(self._watched)
+            # In its own code the loop waits for events, or is between two callbacks.
+            if frame is None or frame.f_code.co_name in _LOOP_FRAMES:
                 self._turned = time.monotonic()
             else:
                 self._ask()
-
-    def _is_waiting(self) -> bool:
-        """Whether the loop waits for events, or is between two callbacks."""
-        frame = sys._current_frames().get(self._watched)
-        return frame is None or frame.f_code.co_name in _LOOP_FRAMES
 
     def _ask(self) -> None:
         """Asks the loop for an answer, and returns when it has given one; logs what it does if that

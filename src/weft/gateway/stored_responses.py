@@ -22,7 +22,7 @@ from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import DisconnectWatcher, Receive, Scope, Send, headers_of
-from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.exchange import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.sessions import RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter

@@ -24,7 +24,7 @@ from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import DisconnectWatcher, GatewayContext, Scope, Send, decode_body
-from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.exchange import EXCHANGE
 from weft.gateway.http_response import ClientConnection
 from weft.gateway.responses import ResponsesEndpoint
 from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snapshot

@@ -28,7 +28,7 @@ from weft.gateway.endpoints import (
     headers_of,
     read_body,
 )
-from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.exchange import EXCHANGE
 from weft.gateway.lists import text_param
 from weft.gateway.sessions import Sessions
 from weft.gateway.stored_responses import (

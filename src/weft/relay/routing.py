@@ -119,7 +119,8 @@ class Routing:
         """Returns the alias that the name stands for, or the name itself, and its targets."""
         if model in self._aliases:
             return model, self._aliases[model]
-        if self._upstream_of(model):
+        name, _, rest = model.partition("/")
+        if rest and name in self._upstreams:
             return model, (model,)
         for pattern, names in self._aliases.items():
             # `fnmatchcase`, since fnmatch ignores case on some systems.
@@ -135,10 +136,6 @@ class Routing:
         if upstream is None:
             raise UnknownModel(f"no upstream for {name[:200]!r}")
         return upstream, model, self._breakers[place], name
-
-    def _upstream_of(self, model: str) -> Upstream | None:
-        name, slash, rest = model.partition("/")
-        return self._upstreams.get(name) if slash and rest else None
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

@@ -258,7 +258,12 @@ class Postgres:
             try:
                 connection = await self._connected()
                 async with _faults():
-                    if not await _is_running(connection, transaction.id):
+                    try:
+                        rows = await connection.fetch(TRANSACTION_STATUS, transaction.id)
+                        is_running = rows[0][0] == "in progress"
+                    except asyncpg.InvalidParameterValueError:
+                        is_running = False  # no such id: the server has crashed, or is another
+                    if not is_running:
                         mark = (transaction.connection, transaction.number)
                         return bool(await connection.fetch(MARKED, *mark))
             except StoreError as error:
@@ -280,14 +285,6 @@ class _Transaction(NamedTuple):
 
 
 # On a connection
-
-
-async def _is_running(connection: AsyncpgConnection, transaction_id: str) -> bool:
-    try:
-        status = (await connection.fetch(TRANSACTION_STATUS, transaction_id))[0][0]
-    except asyncpg.InvalidParameterValueError:  # no such id: the server has crashed, or is another
-        return False
-    return bool(status == "in progress")
 
 
 @lru_cache(1024)  # more than there are here; those of tools may be many

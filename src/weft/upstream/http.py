@@ -229,7 +229,11 @@ class HttpUpstream:
                 connection = await self._connect()
                 await self._send_on(connection, request)
             if not connection.status:
-                raise self._unreachable(connection.failure)
+                failure = connection.failure
+                if isinstance(failure, TimeoutError):
+                    late = f"no response within {self.config.timeouts.first_byte:g} s"
+                    raise Unreachable(self.message(late), "timeout")
+                raise Unreachable(self.message(_describe_loss(failure, "before the response")))
         except BaseException:
             # Cancelled, too: a slot that is not given back is lost for ever.
             if self._slots is not None:
@@ -361,12 +365,6 @@ class HttpUpstream:
             self._awaiting_head.discard(connection)
         if not connection.status:
             connection.close(ConnectionFailure("no response"))
-
-    def _unreachable(self, failure: BaseException | None) -> Unreachable:
-        if isinstance(failure, TimeoutError):
-            late = f"no response within {self.config.timeouts.first_byte:g} s"
-            return Unreachable(self.message(late), "timeout")
-        return Unreachable(self.message(_describe_loss(failure, "before the response")))
 
     def _render(self, outgoing: OutgoingRequest) -> bytes:
         head = self._head(outgoing.method, outgoing.path, tuple(outgoing.headers.items()))

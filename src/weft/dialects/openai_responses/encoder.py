@@ -225,7 +225,13 @@ class ResponsesEncoder:
         self._error = part
 
     def _on_finish(self, part: Finish) -> None:
-        is_incomplete = self._is_incomplete(part)
+        is_cut = self._calls is not None and self._calls.is_cut
+        is_incomplete = is_cut or part.reason in INCOMPLETE_REASONS
+        # One from this dialect keeps its status. A reason that no other dialect knows
+        # (`max_messages`) is incomplete here too.
+        if self._items.is_native and part.raw_reason is not None and not is_cut:
+            reasons = (*INCOMPLETE_REASONS, "other")
+            is_incomplete = part.raw_reason != "completed" and part.reason in reasons
         self._close_open_items(cut=is_incomplete)
         response = self.response
         # An upstream may answer under a dated name of the model, which the client did not ask for.
@@ -261,14 +267,6 @@ class ResponsesEncoder:
         self.response.status = status
         self.response.incomplete_details = wire.IncompleteDetails(reason) if reason else None
         self._write_snapshot("response.incomplete")
-
-    def _is_incomplete(self, part: Finish) -> bool:
-        """Whether the response is incomplete. One from this dialect keeps its status."""
-        # A reason that no other dialect knows (`max_messages`) is incomplete here too.
-        is_cut = self._calls is not None and self._calls.is_cut
-        if self._items.is_native and part.raw_reason is not None and not is_cut:
-            return part.raw_reason != "completed" and part.reason in (*INCOMPLETE_REASONS, "other")
-        return part.reason in INCOMPLETE_REASONS or is_cut
 
     def _close_open_items(self, *, cut: bool) -> None:
         """Closes open items. After an error they are incomplete, and calls are not closed at all.

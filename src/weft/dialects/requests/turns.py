@@ -70,17 +70,22 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     response (`previous_response_id`) are not checked.
     """
     turns = message_turns(request, losses)
-    # Most requests have neither calls nor results.
-    if not _holds_paired(request):
+    kinds = {content.__class__ for message in request.messages for content in message.content}
+    if kinds.isdisjoint(_PAIRED):  # most requests have neither calls nor results
         return turns
     found: list[Turn] = []
     for turn in turns:
         # Dialects with one list of tools have no turn for them.
-        if _declares_only_tools(turn):
-            for one in turn.contents:
-                losses.adapted(one.path, "its tools are declared with the others")
-        else:
+        others = [
+            one
+            for one in turn.contents
+            if not isinstance(one.content, OpaqueContent) or one.content.kind != TOOL_DECLARATION
+        ]
+        if others or not turn.contents:
             found.append(turn)
+            continue
+        for one in turn.contents:
+            losses.adapted(one.path, "its tools are declared with the others")
     # The calls may be in the stored response, which is not at hand here.
     pairs = _Pairs(found, losses, other_calls=request.previous_response_id is not None)
     pairs.check(repair=repair)
@@ -100,21 +105,6 @@ def paired_turns(request: Request, losses: Losses, *, repair: bool = False) -> l
     # Also for calls at the very end: with `repair` their made-up results need a turn of their own.
     out += _after_step(after, pairs.results(step), pairs, losses)
     return [turn for turn in out if turn.contents or turn.message]
-
-
-def _declares_only_tools(turn: Turn) -> bool:
-    for one in turn.contents:
-        if not isinstance(one.content, OpaqueContent) or one.content.kind != TOOL_DECLARATION:
-            return False
-    return bool(turn.contents)
-
-
-def _holds_paired(request: Request) -> bool:
-    for message in request.messages:
-        for content in message.content:
-            if content.__class__ in _PAIRED:
-                return True
-    return False
 
 
 def message_turns(request: Request, losses: Losses) -> list[Turn]:

@@ -91,7 +91,9 @@ def parse_blocks(blocks: list[Raw], path: str, role: str, origin: str) -> Parsed
             block = with_signature(block, signatures[block.id])
         contents.append(block)
         paths.append(block_path)
-    return ParsedBlocks(contents, paths, bool(others) and _hold_foreign_signature(others))
+    signed = [read_object(raw, schema.SignatureFields) for raw in others]
+    is_foreign = any(is_envelope(one.signature) or is_envelope(one.data) for one in signed)
+    return ParsedBlocks(contents, paths, is_foreign)
 
 
 def _plain_content(raw: Raw, role: str) -> AnyContent | None:
@@ -114,11 +116,6 @@ def _plain_content(raw: Raw, role: str) -> AnyContent | None:
 
 
 _decode_plain = msgspec.json.Decoder[schema.PlainBlock](schema.PlainBlock).decode
-
-
-def _hold_foreign_signature(raw_blocks: list[Raw]) -> bool:
-    blocks = [read_object(raw, schema.SignatureFields) for raw in raw_blocks]
-    return any(is_envelope(block.signature) or is_envelope(block.data) for block in blocks)
 
 
 def parse_system_block(raw: Raw, path: str) -> AnyContent:

@@ -46,7 +46,8 @@ def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tupl
             continue
         tool_type = read_object(raw, schema.ToolFields, path).type
         if tool_type in (None, "custom"):
-            tools.append(_client_tool(raw, path))
+            tool, cache, unknown = schema.read_cacheable(raw, schema.ClientToolParam, path)
+            tools.append(_parsed_client_tool(tool, cache, collect(unknown), path))
         elif tool_type == _MCP_TOOLSET:
             name = read_object(raw, schema.McpToolset, path).mcp_server_name
             # A toolset whose server is missing is for the API to report.
@@ -76,11 +77,6 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
         raise BadRequest("tool_choice.name", detail)
     disabled = choice.disable_parallel_tool_use
     return ToolChoice(_MODES[choice.type], choice.name), None if disabled is None else not disabled
-
-
-def _client_tool(raw: Raw, path: str) -> Tool:
-    tool, cache, unknown = schema.read_cacheable(raw, schema.ClientToolParam, path)
-    return _parsed_client_tool(tool, cache, collect(unknown), path)
 
 
 def _parsed_client_tool(
