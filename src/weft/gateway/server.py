@@ -397,10 +397,13 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._has_ended(self._limit / 2):
+            now = time.monotonic()  # before the look: the loop may be blocked right after it
             frame = sys._current_frames().get(self._watched)
             # In its own code the loop waits for events, or is between two callbacks.
-            if frame is None or frame.f_code.co_name in _LOOP_FRAMES:
-                self._turned = time.monotonic()
+            is_waiting = frame is None or frame.f_code.co_name in _LOOP_FRAMES
+            del frame  # it holds everything that its callers hold
+            if is_waiting:
+                self._turned = now
             else:
                 self._ask()
 
@@ -413,8 +416,10 @@ class Watchdog:
         self._loop.call_soon_threadsafe(self._answer, self._asked)
         if self._has_ended(self._limit) or self._answered == self._asked:
             return
-        # This thread was late as well, and no other had worked: the process was stopped.
-        stopped = time.monotonic() - asked - self._limit - (time.process_time() - used)
+        # This thread is late as well, and no other has worked: the process was stopped, and nobody
+        # knows what the loop would have done. If it is blocked, the next look finds it.
+        if time.monotonic() - asked - self._limit - (time.process_time() - used) > self._limit / 2:
+            return
         # Taken while it is blocked; afterwards the stack would be innocent.
         frame = sys._current_frames().get(self._watched)
         stack = traceback.extract_stack(frame) if frame is not None else []
@@ -423,7 +428,7 @@ class Watchdog:
             pass
         now, starved = time.monotonic(), self._waited() - before
         culprit = culprit_of(stack)
-        if culprit is not None and now - asked - starved - max(stopped, 0) > self._limit:
+        if culprit is not None and now - asked - starved > self._limit:
             about = log_event("loop-blocked", ms=round(1000 * (now - turned)))
             lines = "".join(traceback.format_list(stack))
             log.warning(
