@@ -10,6 +10,7 @@ import httpx
 import openai
 import pytest
 
+import weft
 from tests.faults.upstream import STREAM, Hold, Upstream, answer, chunk, upstream
 from tests.faults.wires import GEMINI, SPEECHES
 from tests.faults.world import until
@@ -379,6 +380,32 @@ def test_the_head_and_the_first_event_of_a_stream_come_together(
         assert head.startswith(b"HTTP/1.1 200")
         # Where the machine is slow, it is a keepalive: that of Gemini is a blank line.
         assert b"data: {" in rest or b": keepalive" in rest or rest == b"1\r\n\n\r\n"
+
+
+@pytest.mark.parametrize("dialect", [*ASKED, "array"])
+def test_a_client_of_http_1_0_gets_a_stream_without_chunks(
+    dialect: str, served: Gateway, http: httpx.Client
+) -> None:
+    """RFC 9112 (6.1). nginx sends requests like this, unless it is configured otherwise."""
+    is_array, name = dialect == "array", "gemini" if dialect == "array" else dialect
+    path, body = ASKED[name]
+    path = path.format(model="chat/chat").replace(":generate", ":streamGenerate")
+    path = path if is_array else f"{path}?alt=sse"
+    asked = body if name == "gemini" else {**body, "model": "chat/chat", "stream": True}
+    port = int(served.url.rpartition(":")[2])
+    with sockets.create_connection(("127.0.0.1", port), PATIENCE) as client:
+        client.sendall(_question(asked, path).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        head, _, told = client.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    names = {line.partition(b":")[0] for line in head.split(b"\r\n")}
+    assert names & {b"connection", b"transfer-encoding", b"content-length"} == {b"connection"}
+    expected = http.post(path, json=asked).content
+    if is_array:
+        assert _texts(json.loads(told)) == _texts(json.loads(expected))
+    else:
+        spoken = weft.DIALECTS[name].name
+        both = [weft.assemble(weft.decode([one], dialect=spoken)) for one in (told, expected)]
+        assert (both[0].text, both[0].findings) == (both[1].text, ())
 
 
 # Gemini: paths, and streams without events

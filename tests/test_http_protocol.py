@@ -822,16 +822,41 @@ def test_a_pipeline_of_what_is_sent_past_asgi_keeps_its_order(path: str) -> None
 
 
 @pytest.mark.parametrize("path", DIRECT)
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_connection_that_ends_with_its_response_says_so(path: str, version: str) -> None:
-    head = (
-        f"POST {path} HTTP/{version}\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
-    )
+def test_a_connection_that_ends_with_its_response_says_so(path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
     with running(ConnectionLimits()) as gateway, gateway.client() as client:
         client.send(head.encode() + b"hello")
         [answer] = client.answers()
         assert (answer.headers["connection"], answer.body) == ("close", DIRECT[path][1])
         gateway.expect("by ASGI")
+
+
+HTTP_1_0 = {
+    "/direct": (["connection", "content-length", "x-kind"], b"hello"),
+    "/direct/stream": (["connection", "x-kind"], b"hello,more"),
+}
+"""The headers of each answer, and its body."""
+
+
+@pytest.mark.parametrize("path", HTTP_1_0)
+@pytest.mark.parametrize("asked", ["keep-alive", "close"])
+def test_http_1_0_has_no_chunks(path: str, asked: str) -> None:
+    """RFC 9112 (6.1, 6.3): a body without a length ends with its connection."""
+    headers, body = HTTP_1_0[path]
+    question = f"POST {path} HTTP/1.0\r\nConnection: {asked}\r\nContent-Length: 5\r\n\r\nhello"
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        client.send(question.encode())
+        status, found = client.head()
+        assert (status, sorted(found)) == (200, sorted(["date", *headers]))
+        assert (found["connection"], client.rest()) == ("close", body)
+        gateway.expect("by ASGI")
+
+
+def test_the_head_of_an_answer_has_no_body_in_http_1_0() -> None:
+    with running(ConnectionLimits()) as gateway, gateway.client() as client:
+        client.send(b"HEAD /direct/stream HTTP/1.0\r\n\r\n")
+        status, found = client.head()
+        assert (status, "transfer-encoding" in found) == (200, False)
 
 
 def test_a_client_that_asked_first_gets_its_response_past_asgi() -> None:

@@ -2,13 +2,18 @@
 
 import asyncio
 import re
+import sys
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from weft.gateway.buffered_transport import BufferedTransport, DirectWriter
 from weft.gateway.connections import ConnectionRegistry, TrackedConnection
-from weft.gateway.uvicorn_internals import ASGIReceiveEvent, RequestResponseCycle
+from weft.gateway.uvicorn_internals import (
+    ASGIReceiveEvent,
+    ASGISendEvent,
+    RequestResponseCycle,
+)
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -44,6 +49,9 @@ class Cycle(RequestResponseCycle):
     arrival: asyncio.Event | None = None
     """Set when there is news, or none will come."""
 
+    ends_with_connection = False
+    """Whether the body of the response has neither a length nor chunks."""
+
     def disconnect(self) -> None:
         """Tells the app that its client disconnected."""
         if not self.response_complete:
@@ -66,6 +74,19 @@ class Cycle(RequestResponseCycle):
             return {"type": "http.disconnect"}
         body, self.body, self.has_news = bytes(self.body), bytearray(), False
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def send(self, message: ASGISendEvent) -> None:
+        # RFC 9112 (6.1, 6.3): HTTP/1.0 has no chunks, and a body without a length ends with its
+        # connection. uvicorn counts it down as if it had one.
+        if message["type"] == "http.response.start" and self.scope["http_version"] == "1.0":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            self.ends_with_connection = b"content-length" not in names
+            if self.ends_with_connection:
+                self.chunked_encoding, self.expected_content_length = False, sys.maxsize
+        if self.ends_with_connection and message["type"] == "http.response.body":
+            left = sys.maxsize if message.get("more_body") else 0
+            self.expected_content_length = left + len(message.get("body", b""))
+        await super().send(message)
 
 
 class Exchange:
@@ -128,12 +149,15 @@ class Exchange:
         return True
 
     def write(self, data: bytes) -> bool:
-        """Sends a chunk of a response body that has begun and has no Content-Length; returns False
+        """Sends a piece of a response body that has begun and has no Content-Length; returns False
         if the client has to catch up first."""
         cycle = self._cycle()
         if cycle is None or cycle.disconnected or cycle.response_complete:
             return False
-        self._transport.write_chunk(data)
+        if cycle.chunked_encoding:
+            self._transport.write_chunk(data)
+        else:  # HTTP/1.0
+            self._transport.write(data)
         return not cycle.flow.write_paused
 
     def direct(self) -> DirectWriter | None:

@@ -10,7 +10,7 @@ gone from a new version, if the code uses one that is not listed, and if one is 
 from collections.abc import Mapping
 
 import uvicorn
-from uvicorn._types import ASGI3Application, ASGIReceiveEvent, HTTPScope
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -25,6 +25,7 @@ __all__ = [
     "INTERNALS",
     "ASGI3Application",
     "ASGIReceiveEvent",
+    "ASGISendEvent",
     "ClientDisconnected",
     "Config",
     "FlowControl",
@@ -58,7 +59,8 @@ INTERNALS: Mapping[type, frozenset[str]] = {
         (
             *("scope", "flow", "transport", "waiting_for_100_continue"),
             *("disconnected", "response_started", "response_complete", "on_response"),
-            *("keep_alive", "body", "more_body", "default_headers", "chunked_encoding"),
+            *("keep_alive", "body", "more_body", "default_headers"),
+            *("chunked_encoding", "expected_content_length"),
             *("run_asgi", "receive", "send"),
         )
     ),
