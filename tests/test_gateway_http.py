@@ -315,6 +315,63 @@ def test_what_is_not_there_is_told_in_the_shape_of_the_client(
     assert "model_not_found" not in told.text
 
 
+ALLOWED = {
+    "/v1/chat/completions": "GET, HEAD, POST",
+    "/v1/responses": "GET, HEAD, POST",
+    "/v1/responses/resp_1": "DELETE, GET, HEAD",
+    "/v1/messages": "POST",
+    "/v1/models": "GET, HEAD",
+    "/": "GET, HEAD",
+}
+
+
+@pytest.mark.parametrize("path", ALLOWED)
+def test_which_methods_a_path_has_is_said_of_all_its_endpoints(
+    path: str, http: httpx.Client
+) -> None:
+    told = http.request("PUT", path)
+    assert (told.status_code, told.headers["allow"]) == (405, ALLOWED[path])
+
+
+MEANT = {
+    ("POST", "/chat/completions"): "/v1/chat/completions",
+    ("POST", "/responses"): "/v1/responses",
+    ("POST", "/messages"): "/v1/messages",
+    ("GET", "/models"): "/v1/models",
+    ("POST", "/v1/v1/messages"): "/v1/messages",
+    ("POST", "/v1/v1beta/models/chat/chat:generateContent"): (
+        "/v1beta/models/chat/chat:generateContent"
+    ),
+}
+"""What clients request whose base URL has no /v1, or one too many."""
+
+
+@pytest.mark.parametrize(("method", "path"), MEANT)
+def test_a_wrong_base_url_is_told(method: str, path: str, http: httpx.Client) -> None:
+    told = http.request(method, path, json={} if method == "POST" else None)
+    hint = f"{path} does not exist; did you mean {MEANT[method, path]}?"
+    assert (told.status_code, hint in told.text) == (404, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/nothing", "/completions", "/v1/v1/nothing"])
+def test_nothing_is_guessed_where_nothing_is_near(path: str, http: httpx.Client) -> None:
+    told = http.post(path, json={})
+    assert (told.status_code, "did you mean" in told.text) == (404, False)
+
+
+@pytest.mark.parametrize("slashes", ["/", "//"])
+@pytest.mark.parametrize("dialect", ASKED)
+def test_a_slash_at_the_end_leads_nowhere_else(
+    dialect: str, slashes: str, http: httpx.Client
+) -> None:
+    """A redirect would lose TLS behind a proxy, and clients would send it their keys."""
+    path, body = ASKED[dialect]
+    asked = {**body, "model": "chat/chat"} if dialect != "gemini" else body
+    told = http.post(path.format(model="chat/chat") + slashes, json=asked)
+    assert (told.status_code, "Hello! I am the demo model" in told.text) == (200, True)
+    assert http.get(f"/v1/models{slashes}").json() == http.get("/v1/models").json()
+
+
 def test_a_client_of_messages_is_told_so_by_its_header(http: httpx.Client) -> None:
     told = http.get("/v1/models/nobody/x", headers={"anthropic-version": "2023-06-01"})
     assert (told.status_code, shape_of(told.json())) == (404, "anthropic-messages")

@@ -148,6 +148,9 @@ class Gateway:
             exception_handlers={404: not_found, 405: method_not_allowed},
             lifespan=self._lifespan,
         )
+        # A redirect would go to http:, also if a proxy in front of the gateway speaks TLS: a client
+        # that follows it sends its key in clear.
+        self._router.router.redirect_slashes = False
         self._run_counts = None if self._sessions is None else RunCounts(self._sessions.store)
         self._request_ids = fresh_context().ids
         self._bodies: dict[str, MemoryReservation] = {}
@@ -343,6 +346,8 @@ class Gateway:
         # First of all: every response has the id, also that of a refusal.
         id, path, headers = self._request_ids.mint("req"), scope["path"], headers_of(scope)
         scope["weft.id"] = id
+        if path.endswith("/") and len(path) > 1:
+            path = scope["path"] = path.rstrip("/") or "/"
         is_websocket = scope["type"] == "websocket"
         record = AccessRecord(id, "WEBSOCKET" if is_websocket else scope["method"], path)
         ACCESS.set(record)
