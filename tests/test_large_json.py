@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec import Raw
 
 from tests.strategies import QUICK
 from weft import large_json
-from weft.large_json import LARGE, SLICE
+from weft.large_json import LARGE, SKIMMED, SLICE
 
 FRAGMENTS = [
     b"a plain text ",
@@ -310,3 +311,48 @@ def test_a_long_text_is_found_in_every_kind_of_collection(kind: Callable[[list[s
     assert large_json.write(value) == msgspec.json.encode(value)
     value = [kind(["short"]), {"inside": kind(["y"])}]
     assert large_json.write(value) == msgspec.json.encode(value)
+
+
+@QUICK
+@given(TEXTS, st.integers(0, 60), st.sampled_from([b"", *SPOILED, *NOT_UTF_8, b'"', b"}"]))
+def test_bytes_are_json_if_msgspec_can_skip_them(text: Text, place: int, spoiled: bytes) -> None:
+    written = text.json
+    body = b'{"a":' + written[: place + 1] + spoiled + written[place + 1 :] + b',"b":[1]}'
+    try:
+        msgspec.json.decode(body, type=Raw)
+    except msgspec.DecodeError:
+        expected = False
+    else:
+        expected = True
+    assert large_json.is_json(body) == expected
+    assert not large_json.is_json(body[:-1])
+
+
+BLANKS = [b"", b" ", b"\n", b" \t\r\n\x0b\x0c", b" " * (SLICE + 5), b"\xa0"]
+
+
+@pytest.mark.parametrize("size", [0, 1, SLICE, SKIMMED - 40, SKIMMED + 7])
+@pytest.mark.parametrize("start", [0, 5])
+def test_blanks_are_trimmed_as_bytes_trim_them(size: int, start: int) -> None:
+    for before, after in product(BLANKS, BLANKS):
+        data = before + b"x" * size + after
+        assert large_json.trimmed(data, start) == data[start:].strip()
+
+
+def test_what_need_not_be_trimmed_is_not_copied() -> None:
+    data = b"x" * (SKIMMED + 1)
+    assert large_json.trimmed(data) is data
+
+
+@pytest.mark.parametrize("size", [LARGE + 1, SKIMMED + 1])
+def test_what_is_skimmed_is_what_msgspec_reads(size: int) -> None:
+    class Head(msgspec.Struct):
+        id: str
+        rest: Raw
+
+    body = b'{"skipped":"%b","id":"1","rest":["%b",2]}' % (b"a" * size, b"b\\n" * (size // 3))
+    found, expected = large_json.skimmer(Head)(body), msgspec.json.decode(body, type=Head)
+    assert (found.id, bytes(found.rest)) == (expected.id, bytes(expected.rest))
+    with pytest.raises(msgspec.DecodeError) as refused:
+        large_json.skimmer(Head)(body.replace(b"aaa", b"a\x01a", 1))
+    assert str(refused.value) == "JSON is malformed: invalid character (byte 13)"

@@ -24,6 +24,7 @@ from enum import Enum
 import msgspec
 
 from weft.errors import TooLarge
+from weft.large_json import is_json, trimmed
 from weft.partial_json import Scan
 
 MAX_EVENT = 64 * 1024 * 1024
@@ -41,7 +42,6 @@ _BLANK_LINES = frozenset((b"\n", b"\r\n", b"\r"))
 # in a body of megabytes, a search of all of it would hold the interpreter.
 _GLUED = re.compile(rb"(?<=\})data: ?\[DONE\]\s*\Z")
 _GLUED_SIZE = len(b"data: [DONE]")
-_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -257,7 +257,7 @@ class FrameReader:
                 and line[:5] == b"data:"
                 and len(line) <= self._limit
             ):
-                value = line[5:].strip()
+                value = trimmed(line, 5)
                 if value and not value.startswith(b":"):
                     out.append(Frame(value, "", None, self._number, self._offset))
                     self._number += 1
@@ -310,7 +310,7 @@ class FrameReader:
             self._first_line(line[glued.start() :], out)
             return
         if not self._data:
-            if _is_json(line):  # whole, as nearly every body is
+            if is_json(line):  # whole, as nearly every body is
                 self._add(line)
                 self._dispatch(out, cut=False)
                 return
@@ -327,7 +327,7 @@ class FrameReader:
 
     def _event_line(self, line: bytes, out: list[Frame]) -> None:
         if line.startswith(b"data:"):
-            value = line[5:].strip()
+            value = trimmed(line, 5)
             if value and not value.startswith(b":"):
                 self._add(value)
         elif line in _BLANK_LINES:
@@ -370,7 +370,7 @@ class FrameReader:
     def _dispatch(self, out: list[Frame], *, cut: bool) -> None:
         lines, self._data, self._size = self._data, [], 0
         if self._form is _Form.JSON:
-            out.append(self._frame(b"".join(lines).strip(), cut))
+            out.append(self._frame(trimmed(b"".join(lines)), cut))
             self._event, self._id = "", None
         elif len(lines) == 1:
             out.append(self._frame(lines[0], cut))
@@ -379,7 +379,7 @@ class FrameReader:
             # forgotten between events. If neither is JSON, they stay together: it is one unreadable
             # event, not many.
             joined = b"\n".join(lines)
-            if _is_json(joined) or not any(_is_whole(line) for line in lines):
+            if is_json(joined) or not any(_is_whole(line) for line in lines):
                 # A server that prints its JSON indented.
                 # capture: json-over-several-data-lines
                 out.append(self._frame(joined, cut))
@@ -402,17 +402,9 @@ def _event_name(value: bytes) -> str:
     return "" if value == b"message" else value.decode("utf-8", "replace")
 
 
-def _is_json(data: bytes) -> bool:
-    try:
-        _RAW.decode(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _is_whole(line: bytes) -> bool:
     """One data line that can only be an event of its own."""
-    return line == DONE or (line.startswith(b"{") and _is_json(line))
+    return line == DONE or (line.startswith(b"{") and is_json(line))
 
 
 def write(name: str, data: bytes) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.agent.upstream import checked_key
 from weft.dialects import DIALECTS, http_of
 from weft.dialects.error_classes import ErrorPartExtra, new_error
@@ -90,7 +91,7 @@ class Preamble(msgspec.Struct):
     thread: Json = UNSET
 
 
-_preamble = msgspec.json.Decoder(Preamble).decode
+_preamble = large_json.skimmer(Preamble)
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _BETA_HEADERS = dict.fromkeys(
     api.betas.encode() for one in DIALECTS.values() if (api := one.http) is not None and api.betas

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from weft import large_json
 from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.context import Context
@@ -84,7 +85,7 @@ class _ConversationReference(msgspec.Struct):
     id: str
 
 
-parse_preamble = msgspec.json.Decoder(ResponsesPreamble).decode
+parse_preamble = large_json.skimmer(ResponsesPreamble)
 _named = msgspec.json.Decoder(_ConversationReference).decode
 _name = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.errors import BadRequest
 from weft.gateway.apis import CHAT_COMPLETIONS
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
@@ -32,7 +33,6 @@ BATCH = 100
 
 _FILTER = re.compile(r"metadata\[(.+)\]")
 _json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class _NewMetadata(msgspec.Struct):
@@ -58,10 +58,10 @@ class _WithContent(msgspec.Struct):
 
 
 _changed = msgspec.json.Decoder(_NewMetadata).decode
-_described = msgspec.json.Decoder(_WithMetadata).decode
-_stored_request = msgspec.json.Decoder(_StoredRequest).decode
-_model = msgspec.json.Decoder(_WithModel).decode
-_content_of = msgspec.json.Decoder(_WithContent).decode
+_described = large_json.skimmer(_WithMetadata)
+_stored_request = large_json.skimmer(_StoredRequest)
+_model = large_json.skimmer(_WithModel)
+_content_of = large_json.skimmer(_WithContent)
 
 
 class _CompletionEndpoint(StoreEndpoint):
@@ -118,7 +118,7 @@ class CompletionEndpoint(_CompletionEndpoint):
                 metadata = validate_metadata(changed.metadata)
                 # The entry's request stays as it was sent (`weft verify` covers it); what changes
                 # later is in `context`.
-                context = _json({**_fields(entry.context), "metadata": metadata})
+                context = _json({**large_json.members(entry.context), "metadata": metadata})
                 if not await self._store.set_context(entry.owner, entry.id, context):
                     raise not_found("Chat completion", entry.id)
                 updated = msgspec.structs.replace(entry, context=context)
@@ -150,11 +150,11 @@ def is_retrievable(entry: Entry) -> bool:
 
 
 def completion_fields(entry: Entry) -> dict[str, Raw]:
-    return {**_fields(entry.body or b"{}"), "metadata": Raw(_json(metadata_of(entry)))}
+    return {**large_json.members(entry.body or b"{}"), "metadata": Raw(_json(metadata_of(entry)))}
 
 
 def _completion_body(entry: Entry) -> bytes:
-    return _json(completion_fields(entry))
+    return large_json.write(completion_fields(entry))
 
 
 def metadata_of(entry: Entry) -> Metadata:
@@ -179,7 +179,7 @@ def _message(raw: Raw) -> dict[str, Raw]:
     """A message as listed: its content is a text, or in `content_parts`."""
     content = _content_of(raw).content
     parts = isinstance(content, Raw) and bytes(content).lstrip()[:1] == b"["
-    fields = {**_fields(raw), "content_parts": content if parts else _NULL}
+    fields = {**large_json.members(raw), "content_parts": content if parts else _NULL}
     return {"content": _NULL, "refusal": _NULL, **fields, **({"content": _NULL} if parts else {})}
 
 

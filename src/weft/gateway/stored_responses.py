@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.codec import Pipe, fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
@@ -55,7 +56,7 @@ class _StoredRecord(msgspec.Struct):
     usage: Usage | None = None
 
 
-_recorded = msgspec.json.Decoder(_StoredRecord).decode
+_recorded = large_json.skimmer(_StoredRecord)
 
 
 def not_found(what: str, id: str) -> HttpRejection:

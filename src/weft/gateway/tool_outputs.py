@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from weft import large_json
 from weft.assembler import Failure
 from weft.codec import fresh_context
 from weft.dialects.error_classes import new_error
@@ -101,10 +102,9 @@ class _Record(msgspec.Struct):
 
 
 _submission = msgspec.json.Decoder(_Submission).decode
-_answer = msgspec.json.Decoder(_StoredResponse).decode
+_answer = large_json.skimmer(_StoredResponse)
 _choice: Callable[[Raw], _ToolChoice | str] = msgspec.json.Decoder(_ToolChoice | str).decode
-_record = msgspec.json.Decoder(_Record).decode
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_record = large_json.skimmer(_Record)
 _text = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode
 
@@ -189,9 +189,8 @@ def _item(type: str, id: str, output: ToolOutput, path: str) -> Raw:
 
 def continuation(first: Entry, items: Sequence[Raw], stream: bool) -> bytes:
     """The request that continues a response with these items."""
-    fields = {
-        name: one for name, one in _fields(first.request).items() if name not in _REPLACED_FIELDS
-    }
+    members = large_json.members(first.request).items()
+    fields = {name: one for name, one in members if name not in _REPLACED_FIELDS}
     if not stream:
         # Allowed only together with `stream: true`.
         fields.pop("stream_options", None)

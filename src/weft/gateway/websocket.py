@@ -24,6 +24,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from weft import large_json
 from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS
@@ -102,9 +103,8 @@ class _ErrorMessage(msgspec.Struct, omit_defaults=True):
     stream_id: str | None = None
 
 
-_create = msgspec.json.Decoder(_Create).decode
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_ended = msgspec.json.Decoder(_FinalResponse).decode
+_create = large_json.skimmer(_Create)
+_ended = large_json.skimmer(_FinalResponse)
 _json = msgspec.json.Encoder().encode
 
 
@@ -440,6 +440,6 @@ def _decoded(raw: bytes, shape: bodies.JsonLimits) -> tuple[_Create, dict[str, R
     """Decodes a message: the fields that matter here, and all of them. Raises BadRequest."""
     bodies.check(raw, shape)
     try:
-        return _create(raw), _fields(raw)
+        return _create(raw), large_json.members(raw)
     except (ValueError, RecursionError) as problem:
         raise BadRequest("", str(problem)) from None

@@ -5,11 +5,13 @@ The history is the input and the output of each turn, in order. Nothing is added
 calls that have none: upstreams refuse a call without a result, and with it every further turn.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.parts import Json
@@ -60,18 +62,17 @@ class ItemShape(msgspec.Struct):
         return self.type.endswith("_call") and self.status in ("in_progress", "incomplete")
 
 
-_shape = msgspec.json.Decoder(ItemShape).decode
+_shape = large_json.skimmer(ItemShape)
 _shapes = msgspec.json.Decoder(list[ItemShape]).decode
-_items = msgspec.json.Decoder(list[Raw]).decode
-_text = msgspec.json.Decoder(str).decode
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_text = large_json.decoder(str)
+_is_string = re.compile(rb'[ \t\n\r]*+"').match
 
 
 class _ResponseOutput(msgspec.Struct):
     output: list[Raw] = []
 
 
-_response = msgspec.json.Decoder(_ResponseOutput).decode
+_response = large_json.skimmer(_ResponseOutput)
 
 
 def read_shape(item: Raw) -> ItemShape:
@@ -84,6 +85,8 @@ def read_shape(item: Raw) -> ItemShape:
 
 def read_shapes(items: Sequence[Raw]) -> list[ItemShape]:
     """As read_shape, all of them at once. Raises BadRequest."""
+    if sum(map(len, items)) > large_json.SKIMMED:
+        return [read_shape(one) for one in items]
     try:
         return _shapes(b"[%b]" % b",".join(items))
     except (ValueError, RecursionError):
@@ -92,14 +95,15 @@ def read_shapes(items: Sequence[Raw]) -> list[ItemShape]:
 
 def input_items(input: Json) -> list[Raw]:
     """The items of an `input`, which may be a string. Raises BadRequest."""
-    raw = bytes(input) if isinstance(input, Raw) else b"null"
+    raw = large_json.copied(input) if isinstance(input, Raw) else b"null"
     if raw == b"null":
         return []
     try:
-        if raw.lstrip()[:1] == b'"':
+        if _is_string(raw):
             content = [{"type": "input_text", "text": _text(raw)}]
-            return [Raw(_json({"type": "message", "role": "user", "content": content}))]
-        return _items(raw)
+            message = {"type": "message", "role": "user", "content": content}
+            return [Raw(large_json.write(message))]
+        return large_json.elements(raw)
     except ValueError:
         raise BadRequest("input", "expected a string or an array of items") from None
 
@@ -115,14 +119,14 @@ def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
         id = ids.mint(id_prefix(found))
         # Official clients declare them as required in a list; a request may leave out all three.
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
-        fields = {**more, **_fields(item)}
+        fields = {**more, **large_json.members(item)}
         content = found.content if found.type == "message" else UNSET
-        if isinstance(content, Raw) and bytes(content).lstrip()[:1] == b'"':  # a string: one part
+        if isinstance(content, Raw) and _is_string(content):  # one part
             kind = "output_text" if found.role == "assistant" else "input_text"
             part: dict[str, object] = {"type": kind, "text": _text(content)}
             if kind == "output_text":
                 part["annotations"] = []
-            fields["content"] = Raw(_json([part]))
+            fields["content"] = Raw(large_json.write([part]))
         listed.append(fields)
     return listed
 
@@ -139,7 +143,7 @@ def items_of_turns(turns: Sequence[Entry]) -> list[Raw]:
     """All items of these turns, in order: the input and the output of each."""
     items: list[Raw] = []
     for turn in turns:
-        items += _items(turn.input)
+        items += large_json.elements(turn.input)
         if turn.body is not None:
             items += _response(turn.body).output
     return items
@@ -178,5 +182,6 @@ def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
 
 def with_input(body: bytes, items: Sequence[Raw], *without: str) -> bytes:
     """The request with this input, and without these fields."""
-    fields = {name: value for name, value in _fields(body).items() if name not in without}
-    return _json({**fields, "input": items})
+    members = large_json.members(body).items()
+    fields = {name: value for name, value in members if name not in without}
+    return large_json.write({**fields, "input": items})

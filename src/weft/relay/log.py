@@ -170,7 +170,8 @@ class LogReader:
                 break
             rows = _decode(view[_LENGTH:end])
             # The same rows can be spelled in several ways; only for ours a changed byte is noticed.
-            if self._strict and _encode(rows) != view[_LENGTH:end]:
+            # As bytes: a view is compared byte by byte, 60 MB in half a second.
+            if self._strict and _encode(rows) != copied(view[_LENGTH:end]):
                 raise ValueError("the chunk is not encoded canonically")
             self._events += [Event(name, copied(data), number) for name, data, number in rows]
             view = view[end:]

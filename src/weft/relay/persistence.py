@@ -77,7 +77,7 @@ class _Snapshot(msgspec.Struct):
     @property
     def items(self) -> list[Raw]:
         with suppress(ValueError):
-            return _raws(self.output) if isinstance(self.output, Raw) else []
+            return large_json.elements(self.output) if isinstance(self.output, Raw) else []
         return []
 
     @property
@@ -88,8 +88,7 @@ class _Snapshot(msgspec.Struct):
 
 
 _known_status: Callable[[bytes], Status] = msgspec.json.Decoder(Status).decode
-_raws = msgspec.json.Decoder(list[Raw]).decode
-_read = msgspec.json.Decoder(_Snapshot).decode
+_read = large_json.skimmer(_Snapshot)
 
 
 def _snapshot(body: bytes) -> _Snapshot:
@@ -533,12 +532,13 @@ def _turn_items(given: bytes, outcome: _Outcome) -> list[Item]:
     # New ids: a client may send the same item in several turns, and an id is unique in a
     # conversation.
     items = [
-        Item(ids.mint(id_prefix(read_shape(one))), bytes(one)) for one in input_items(Raw(given))
+        Item(ids.mint(id_prefix(read_shape(one))), large_json.copied(one))
+        for one in input_items(Raw(given))
     ]
     for one in output:
         shape = read_shape(one)
         id = shape.id if shape.id and len(shape.id) <= _ID_LENGTH else ids.mint(id_prefix(shape))
-        items.append(Item(id, bytes(one)))
+        items.append(Item(id, large_json.copied(one)))
     return items
 
 
@@ -552,7 +552,7 @@ def _with_status(body: bytes, status: Status, snapshot: _Snapshot) -> bytes:
     if snapshot.status == Raw(_json(status)):
         return body
     try:
-        fields = msgspec.json.decode(body, type=dict[str, Raw])
+        fields = large_json.members(body)
     except ValueError:
         return body
     removed: dict[str, None] = {}
@@ -560,7 +560,7 @@ def _with_status(body: bytes, status: Status, snapshot: _Snapshot) -> bytes:
         removed["required_action"] = None
     if status == "cancelled":
         removed["error"] = None  # a cancellation is not an error of the response
-    return _json({**fields, "status": status, **removed})
+    return large_json.write({**fields, "status": status, **removed})
 
 
 _STATUS: dict[str, Status] = {"length": "incomplete", "content-filter": "incomplete"}
