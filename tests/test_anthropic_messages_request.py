@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 from pydantic import TypeAdapter
 
+import weft
 from tests import requests_gemini
 from tests.breaking import broken
 from tests.listening import listening
@@ -1739,3 +1740,38 @@ def test_a_request_of_another_dialect_fits_the_official_types(body: Object) -> N
     request = GENERATE_CONTENT.parse(json.dumps(body).encode(), Context()).request
     sent, _ = written(msgspec.structs.replace(request, model="m"))
     exhaust(SHAPE.validate_python(sent))
+
+
+CRITIC = {"role": "critic", "content": [{"type": "text", "text": "y"}]}
+RESULTS = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"}]}
+UNKNOWN_ROLES: dict[str, tuple[list[Object], str]] = {
+    "in the last message": ([CRITIC], "enabled"),
+    "with content that is no text": ([{"role": "critic", "content": 7}], "enabled"),
+    "before results": ([CRITIC, RESULTS], "disabled"),
+    "with results": ([{**RESULTS, "role": "critic"}], "enabled"),
+}
+
+
+@pytest.mark.parametrize("place", UNKNOWN_ROLES)
+def test_a_role_that_only_the_upstream_knows_reaches_it(place: str) -> None:
+    """Also where something else is adapted, and the thinking of the last turn matters."""
+    messages, thinking = UNKNOWN_ROLES[place]
+    body: Object = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 4000,
+        "thinking": {"type": "enabled", "budget_tokens": 2000},
+        "tools": [{"name": "a.b", "input_schema": {"type": "object"}}],
+        "messages": [{"role": "user", "content": "x"}, *messages],
+    }
+    converted = weft.convert_request(
+        json.dumps(body).encode(), source="anthropic-messages", target="anthropic-messages"
+    )
+    sent = json.loads(converted.body)
+    assert sent["messages"] == body["messages"]
+    assert sent["thinking"]["type"] == thinking
+
+
+def test_efforts_may_be_a_list() -> None:
+    request = other(Message("user", (TextContent("x"),)))
+    both = [render(request, quirks(efforts=one)) for one in (["low", "high"], ("low", "high"))]
+    assert both[0] == both[1]

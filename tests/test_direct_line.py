@@ -4,9 +4,11 @@ and transports ask the line."""
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from weft.gateway.buffered_transport import BufferedTransport, DirectWriter
 from weft.gateway.keepalive_timer import KeepaliveTimer
-from weft.relay.deadlines import Deadlines, Interrupt
+from weft.relay.deadlines import Deadlines, Interrupt, RequestStopped
 from weft.relay.incoming import RequestLimits
 
 
@@ -70,6 +72,25 @@ def test_an_upstream_whose_events_go_straight_on_is_not_silent() -> None:
         deadlines.set_idle_timeout("up", 0.01)
         await until(lambda: interrupt.reason)
         assert loop.time() - before >= 0.058  # a millisecond does not count
+        deadlines.cancel()
+
+    asyncio.run(run())
+
+
+def test_while_nobody_waits_for_it_an_upstream_is_not_silent() -> None:
+    """A client that pauses longer than its upstream may be silent is no fault of the upstream."""
+
+    async def run() -> None:
+        interrupt = Interrupt()
+        deadlines = Deadlines(interrupt, RequestLimits())
+        deadlines.set_idle_timeout("up", 0.05)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 0.2
+        await until(lambda: loop.time() > end)
+        begun = loop.time()
+        with pytest.raises(RequestStopped):
+            await interrupt.wait(loop.create_future())
+        assert loop.time() - begun >= 0.048  # a millisecond does not count
         deadlines.cancel()
 
     asyncio.run(run())

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
+import weft
 from tests.listening import listening
 from tests.request_codecs import CodecUnderTest, Object, raw
 from tests.requests_openai_chat import SCHEMA, leaves, spoken_texts
@@ -20,6 +21,7 @@ from tests.requests_openai_responses import bodies, own_bodies
 from tests.strategies import FEW, QUICK
 from tests.tables import each_row
 from weft.context import Context
+from weft.dialect_names import DialectName
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.request import REQUEST as CHAT
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
@@ -1322,3 +1324,19 @@ def test_an_item_whose_name_is_not_text_is_named_after_its_type() -> None:
     content = item({"type": "mcp_call", "name": 4}).content[0]
     assert isinstance(content, CallContent)
     assert (content.id, content.name, content.params) == ("", "mcp", '{"name":4}')
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+def test_a_breakpoint_that_cannot_be_read_is_no_crash(target: DialectName) -> None:
+    """It is not read where no text of an assistant has one."""
+    odd = {"type": "output_text", "text": "a", "prompt_cache_breakpoint": [None]}
+    image = {
+        "type": "input_image",
+        "image_url": "https://a.example/b.png",
+        "prompt_cache_breakpoint": {"mode": "explicit"},
+    }
+    body = {"model": "m", "input": [{"role": "user", "content": [odd, image]}]}
+    converted = weft.convert_request(
+        json.dumps(body).encode(), source="openai-responses", target=target
+    )
+    assert b"https://a.example/b.png" in converted.body

@@ -1,5 +1,6 @@
 """Upstreams that say nothing, or never stop: every client is told so, and the upstream is left."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
@@ -237,6 +238,36 @@ def test_an_error_after_a_keepalive_is_told_in_the_stream(lively: World) -> None
             hold.release()
             found = connection.answer()
         assert found.status == 200
+        error_ending(client, found.body)
+
+
+@pytest.fixture(scope="module")
+def short_of_room(faulty: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A lively gateway that keeps little for clients that do not read."""
+    settings = "[server]\nkeepalive = 0.05\n[server.limits]\nbuffer = 20000\n" + places(faulty.url)
+    with world(settings, tmp_path_factory.mktemp("short"), faulty) as made:
+        yield made
+
+
+def test_an_error_behind_a_keepalive_that_waits_for_the_client_is_told_too(
+    short_of_room: World,
+) -> None:
+    """The keepalive has the head of the answer, and waits until the client has read what came
+    before: when the upstream fails meanwhile, the head must still leave."""
+    body, backend = SPEECHES[CHAT].body.replace(b"Warp", b"Warp" * 60_000), short_of_room.upstream
+    for client in DIALECTS:
+        hold = Hold()
+        large = backend.script((answer(body),))
+        failing = backend.script((hold, FIN))
+        with short_of_room.client(receive_buffer=4096) as connection:
+            first = question(client, f"{CHAT}/{large}", False)
+            connection.send(first + question(client, f"{CHAT}/{failing}", True))
+            hold.here()
+            threading.Event().wait(0.5)  # ten keepalives; the client reads nothing meanwhile
+            hold.release()
+            backend.exchange(failing).left()
+            before, found = connection.answer(), connection.answer()
+        assert (before.status, found.status) == (200, 200)
         error_ending(client, found.body)
 
 

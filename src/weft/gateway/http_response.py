@@ -231,14 +231,13 @@ class StreamResponse:
                 # be waited for.
                 await stream.flow(self._write_now, self._direct_line())
         except Exception as problem:
-            self._stop_keepalives()
+            await self._finish_keepalives()
             await self._fail(failure(self._client.id, problem))
-        except BaseException:
-            self._stop_keepalives()
-            raise
         else:
-            self._stop_keepalives()
+            await self._finish_keepalives()
             await self._end()
+        finally:
+            self._stop_keepalives()
 
     async def _fail(self, failed: RequestFailed) -> None:
         # The status was sent: only the stream itself can still say that something failed.
@@ -335,6 +334,14 @@ class StreamResponse:
             self._client.exchange.write(data)
         else:
             await self._send_data(data)
+
+    async def _finish_keepalives(self) -> None:
+        self._timer.stop()
+        if self._writing:
+            # It waits for a client that does not read, with the head of the response: without that,
+            # nothing can follow.
+            await asyncio.wait(self._keepalives)
+        self._stop_keepalives()
 
     def _stop_keepalives(self) -> None:
         self._timer.stop()

@@ -414,8 +414,10 @@ class Watchdog:
         turned = self._turned
         asked, used, before = time.monotonic(), time.process_time(), self._waited()
         self._loop.call_soon_threadsafe(self._answer, self._asked)
-        if self._has_ended(self._limit) or self._answered == self._asked:
-            return
+        # In two steps: a loop that is busy answers soon, and has to be looked at again.
+        for _ in range(2):
+            if self._has_ended(self._limit / 2) or self._answered == self._asked:
+                return
         # This thread is late as well, and no other has worked: the process was stopped, and nobody
         # knows what the loop would have done. If it is blocked, the next look finds it.
         if time.monotonic() - asked - self._limit - (time.process_time() - used) > self._limit / 2:

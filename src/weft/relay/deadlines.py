@@ -23,6 +23,8 @@ class Interrupt:
         self._task: asyncio.Task[object] | None = None
         self.waiting = False
         """Whether the task waits for an upstream, and may be cancelled."""
+        self.since = 0.0
+        """When it last began to wait, by the clock of the loop."""
         self.reason: ErrorPart | None = None
         """Why it was stopped."""
 
@@ -44,7 +46,7 @@ class Interrupt:
         # outermost sets the task and forgets it.
         before, self.waiting = self.waiting, True
         if not before:
-            self._task = asyncio.current_task(self.loop)
+            self._task, self.since = asyncio.current_task(self.loop), self.loop.time()
         task = self._task
         try:
             return await work
@@ -113,12 +115,12 @@ class Deadlines:
     def _check_idle(self, limit: float) -> None:
         # Timers that are moved with every event cost more than the events: this one looks when it
         # fires.
-        last = self.last_activity
+        # Silence counts only while we wait for the upstream: as long as its bytes are not read, it
+        # cannot be late.
+        last = max(self.last_activity, self._interrupt.since)
         if self.line is not None:
             last = max(last, self.line.last_activity)
         left = last + limit - self._loop.time()
-        # Silence counts only while we wait for the upstream: as long as its bytes are not read, it
-        # cannot be late.
         if left > 0.001 or not self._interrupt.waiting:  # or the client reads slowly
             self._idle = self._loop.call_later(max(left, 0.05), self._check_idle, limit)
         else:

@@ -57,6 +57,10 @@ class MessagesQuirks(Quirks):
     code_execution: str = "code_execution_20250825"
     """The versions of server tools that requests of other dialects get."""
 
+    def __post_init__(self) -> None:
+        # Quirks are keys of a cache.
+        object.__setattr__(self, "efforts", tuple(self.efforts))
+
 
 def quirks_of(context: Context) -> MessagesQuirks:
     quirks = context.quirks

@@ -93,7 +93,7 @@ def object_reader(shape: type[S]) -> Callable[[Raw, str], tuple[S, dict[str, Raw
 
 def fields_of(extra: Json) -> dict[str, Raw]:
     """Returns the fields of a raw object; none if it is unset."""
-    return {} if extra is UNSET else large_json.members(extra)
+    return large_json.members(extra) if isinstance(extra, Raw) else {}
 
 
 def undeclared_fields(

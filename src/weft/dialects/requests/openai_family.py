@@ -1,6 +1,7 @@
 """Options that Chat Completions and Responses share."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -217,7 +218,9 @@ class OpenAIFamilyOptions:
         source = fields_of(content.extra).get(BREAKPOINT_KEY)
         # With its own TTL or mode, which the canonical cache cannot express.
         if source is not None and self.in_family:
-            return msgspec.json.decode(source, type=CacheBreakpoint)
+            # Of an assistant's text, it was not read.
+            with suppress(msgspec.ValidationError):
+                return msgspec.json.decode(source, type=CacheBreakpoint)
         if cache is None:
             return None
         if not self.in_family and cache == "5m":

@@ -1,7 +1,7 @@
 """Tools for targets with other kinds of tools: free text as an object, approvals, grammars."""
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft import large_json
 from weft.dialects.requests.codec import Losses
@@ -39,7 +39,7 @@ def arguments_object(call: CallContent, path: str, losses: Losses) -> Raw:
 def schema_keywords(parameters: Json) -> dict[str, Raw] | None:
     """Returns the keywords of a schema; None if it is not an object."""
     try:
-        return None if parameters is UNSET else large_json.members(parameters)
+        return large_json.members(parameters) if isinstance(parameters, Raw) else None
     except (ValueError, RecursionError):
         return None
 

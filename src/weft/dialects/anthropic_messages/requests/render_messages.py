@@ -54,7 +54,10 @@ class RenderedMessage(msgspec.Struct):
     def first_block_type(self) -> str:
         blocks = schema.to_raw(self.blocks)
         if not blocks and self.source is not None:
-            content = msgspec.json.decode(self.source, type=schema.MessageParam).content
+            try:
+                content = msgspec.json.decode(self.source, type=schema.MessageParam).content
+            except msgspec.ValidationError:
+                return ""  # a role that only the upstream knows
             blocks = content if isinstance(content, list) else []
         first = (msgspec.json.decode(block, type=schema.TypeField) for block in blocks)
         return next((block.type for block in first), "")
