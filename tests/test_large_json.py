@@ -339,6 +339,14 @@ def test_blanks_are_trimmed_as_bytes_trim_them(size: int, start: int) -> None:
         assert large_json.trimmed(data, start) == data[start:].strip()
 
 
+@pytest.mark.parametrize("kind", [bytes, Raw])
+@pytest.mark.parametrize("blanks", [b"", b" \t\r\n", b" " * (SLICE + 1)])
+def test_a_string_is_told_by_its_first_byte(kind: Callable[[bytes], bytes], blanks: bytes) -> None:
+    assert large_json.is_string(kind(blanks + b'"a"'))
+    for other in (b"[]", b'["a"]', b"1", b"null", b""):
+        assert not large_json.is_string(kind(blanks + other))
+
+
 def test_what_need_not_be_trimmed_is_not_copied() -> None:
     data = b"x" * (SKIMMED + 1)
     assert large_json.trimmed(data) is data

@@ -114,6 +114,12 @@ def is_json(data: bytes) -> bool:
     return True
 
 
+def is_string(data: bytes | Raw) -> bool:
+    """Whether this JSON value is a string."""
+    first = next((begin for one in _slices(data) if (begin := one.lstrip())), b"")
+    return first[:1] == b'"'
+
+
 def is_utf8(data: bytes) -> bool:
     """Whether these bytes are UTF-8."""
     try:

@@ -19,7 +19,7 @@ SOURCE = Path(weft.__file__).parent
 CLIMBING = (
     "/page/../app.py", "/page/..%2fapp.py", "/page/%2e%2e/app.py", "/page/%2e%2e%2fapp.py",
     "/page/..%5capp.py", "/page/..\\app.py", "/page/app.js%00.css", "/page/%00", "/page/app.js%00",
-    "/page//etc/passwd", "/page/%2fetc%2fpasswd", "/pages/app.js", "/page.css", "/page/app.js/",
+    "/page//etc/passwd", "/page/%2fetc%2fpasswd", "/pages/app.js", "/page.css", "/page/x.js/",
     "/page/./app.js", "/page/vendor/../app.js", "/page/APP.JS", "/page/vendor/marked.toml",
     "/page/%252e%252e/app.py", "/page/..;/app.py",
 )  # fmt: skip

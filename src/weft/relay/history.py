@@ -5,7 +5,6 @@ The history is the input and the output of each turn, in order. Nothing is added
 calls that have none: upstreams refuse a call without a result, and with it every further turn.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -65,7 +64,6 @@ class ItemShape(msgspec.Struct):
 _shape = large_json.skimmer(ItemShape)
 _shapes = msgspec.json.Decoder(list[ItemShape]).decode
 _text = large_json.decoder(str)
-_is_string = re.compile(rb'[ \t\n\r]*+"').match
 
 
 class _ResponseOutput(msgspec.Struct):
@@ -99,7 +97,7 @@ def input_items(input: Json) -> list[Raw]:
     if raw == b"null":
         return []
     try:
-        if _is_string(raw):
+        if large_json.is_string(raw):
             content = [{"type": "input_text", "text": _text(raw)}]
             message = {"type": "message", "role": "user", "content": content}
             return [Raw(large_json.write(message))]
@@ -121,7 +119,7 @@ def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
         fields = {**more, **large_json.members(item)}
         content = found.content if found.type == "message" else UNSET
-        if isinstance(content, Raw) and _is_string(content):  # one part
+        if isinstance(content, Raw) and large_json.is_string(content):  # one part
             kind = "output_text" if found.role == "assistant" else "input_text"
             part: dict[str, object] = {"type": kind, "text": _text(content)}
             if kind == "output_text":
