@@ -364,3 +364,14 @@ def test_what_is_skimmed_is_what_msgspec_reads(size: int) -> None:
     with pytest.raises(msgspec.DecodeError) as refused:
         large_json.skimmer(Head)(body.replace(b"aaa", b"a\x01a", 1))
     assert str(refused.value) == "JSON is malformed: invalid character (byte 13)"
+
+
+@pytest.mark.parametrize("size", [1, LARGE + 1])
+def test_json_is_told_from_what_is_none(size: int) -> None:
+    long = b'"%b"' % (b"a" * size)
+    for good in (b"[%b]" % long, b'{"a":%b,"b":[%b,1]}' % (long, long), long, b"1"):
+        assert large_json.is_json(good)
+    deep = b"[" * 5000
+    for bad in (b"", long[:-1], long + b"]", b'{"a":%b' % long, b'["\\x",%b]' % long, long + deep):
+        assert not large_json.is_json(bad)
+    assert not large_json.is_json(b'["%b\\x"]' % (b"a" * size))
