@@ -1,10 +1,7 @@
 """The gateway behind nginx, with the configuration that `deploy/` has, and with none."""
 
 import os
-import shutil
-import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +10,13 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from bench.gateway.gateways import find_nginx
+from bench.gateway.processes import free_port, start_server_on
 from websockets.sync.client import connect
 
 import weft
 from tests.faults.upstream import STREAM, Hold, Upstream, chunk, upstream
 from tests.faults.wires import CHAT, MESSAGES, RESPONSES, SPEECHES, body_of
-from tests.faults.world import until
 from tests.gateway_process import gateway
 from tests.raw_upstream import certified
 
@@ -26,7 +24,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 PATIENCE = 30.0
 KEY = "sk-of-somebody-behind-nginx"
-NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+NGINX = find_nginx()
 SETTINGS = """
 [server]
 hosts = ["localhost"]
@@ -79,18 +77,6 @@ class Proxy:
         return ssl.create_default_context(cafile=self.certificate)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as attempt:
-        return attempt.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextmanager
 def _behind(servers: str, scheme: str, folder: Path) -> Iterator[Proxy]:
     """A gateway, and nginx in front of it."""
@@ -99,7 +85,7 @@ def _behind(servers: str, scheme: str, folder: Path) -> Iterator[Proxy]:
             pytest.fail("nginx is not installed")
         pytest.skip("nginx is not installed")
     _, certificate = certified(folder)
-    port = _free_port()
+    port = free_port()
     with upstream() as far:
         settings = SETTINGS.format(key=KEY, url=far.url)
         with gateway(settings, folder) as running:
@@ -110,12 +96,8 @@ def _behind(servers: str, scheme: str, folder: Path) -> Iterator[Proxy]:
             user = "user root;" if os.geteuid() == 0 else ""
             conf.write_text(FRAME.format(user=user, folder=folder, servers=servers))
             command = [NGINX, "-p", str(folder), "-c", str(conf)]
-            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-                try:
-                    until(lambda: _listens(port), "nginx listens")
-                    yield Proxy(f"{scheme}://localhost:{port}", certificate, far)
-                finally:
-                    process.terminate()
+            with start_server_on(command, port, folder / "nginx.out"):
+                yield Proxy(f"{scheme}://localhost:{port}", certificate, far)
 
 
 @pytest.fixture(scope="module")

@@ -341,10 +341,11 @@ def test_blanks_are_trimmed_as_bytes_trim_them(size: int, start: int) -> None:
 
 @pytest.mark.parametrize("kind", [bytes, Raw])
 @pytest.mark.parametrize("blanks", [b"", b" \t\r\n", b" " * (SLICE + 1)])
-def test_a_string_is_told_by_its_first_byte(kind: Callable[[bytes], bytes], blanks: bytes) -> None:
-    assert large_json.is_string(kind(blanks + b'"a"'))
-    for other in (b"[]", b'["a"]', b"1", b"null", b""):
-        assert not large_json.is_string(kind(blanks + other))
+def test_the_kind_of_a_value_is_told_by_its_first_byte(
+    kind: Callable[[bytes], bytes], blanks: bytes
+) -> None:
+    for value in (b'"a"', b"[]", b'["a"]', b"1", b"null", b""):
+        assert large_json.first_byte(kind(blanks + value)) == value[:1]
 
 
 def test_what_need_not_be_trimmed_is_not_copied() -> None:

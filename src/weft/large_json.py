@@ -114,10 +114,9 @@ def is_json(data: bytes) -> bool:
     return True
 
 
-def is_string(data: bytes | Raw) -> bool:
-    """Whether this JSON value is a string."""
-    first = next((begin for one in _slices(data) if (begin := one.lstrip())), b"")
-    return first[:1] == b'"'
+def first_byte(data: bytes | Raw) -> bytes:
+    """Returns the first byte that is no blank, which tells the kind of a JSON value."""
+    return next((begin[:1] for one in _slices(data) if (begin := one.lstrip())), b"")
 
 
 def is_utf8(data: bytes) -> bool:

@@ -178,7 +178,7 @@ def _matches(entry: Entry, query: Query) -> bool:
 def _message(raw: Raw) -> dict[str, Raw]:
     """A message as listed: its content is a text, or in `content_parts`."""
     content = _content_of(raw).content
-    parts = isinstance(content, Raw) and bytes(content).lstrip()[:1] == b"["
+    parts = isinstance(content, Raw) and large_json.first_byte(content) == b"["
     fields = {**large_json.members(raw), "content_parts": content if parts else _NULL}
     return {"content": _NULL, "refusal": _NULL, **fields, **({"content": _NULL} if parts else {})}
 

@@ -178,7 +178,7 @@ def _item(type: str, id: str, output: ToolOutput, path: str) -> Raw:
     # Other outputs have fields of their own, which the upstream's parser checks.
     if unknown and (type in _TEXT_CALLS or type == APPROVAL):
         raise BadRequest(f"{path}.{min(unknown)}", f"unknown field; expected {wanted}")
-    begins = bytes(fields.get(wanted, b"")).lstrip()[:1]
+    begins = large_json.first_byte(fields.get(wanted, b""))
     if type in _TEXT_CALLS and begins not in (b'"', b"["):
         raise BadRequest(f"{path}.output", "expected a string, or an array of content parts")
     if type == APPROVAL and begins not in (b"t", b"f"):

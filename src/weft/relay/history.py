@@ -97,7 +97,7 @@ def input_items(input: Json) -> list[Raw]:
     if raw == b"null":
         return []
     try:
-        if large_json.is_string(raw):
+        if large_json.first_byte(raw) == b'"':
             content = [{"type": "input_text", "text": _text(raw)}]
             message = {"type": "message", "role": "user", "content": content}
             return [Raw(large_json.write(message))]
@@ -119,7 +119,9 @@ def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
         fields = {**more, **large_json.members(item)}
         content = found.content if found.type == "message" else UNSET
-        if isinstance(content, Raw) and large_json.is_string(content):  # one part
+        if (
+            isinstance(content, Raw) and large_json.first_byte(content) == b'"'
+        ):  # a string: one part
             kind = "output_text" if found.role == "assistant" else "input_text"
             part: dict[str, object] = {"type": kind, "text": _text(content)}
             if kind == "output_text":
