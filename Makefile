@@ -6,7 +6,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 # Compiled once, not once for each process of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-long test-clients coverage check docs bench fuzz explore fmt clean
+.PHONY: serve test test-long test-clients coverage check docs bench fuzz explore fmt lock clean
 
 # Needs the gateway alone, which installs in seconds; what tests and checks need is in .venv/ready.
 serve: .venv/gateway
@@ -78,6 +78,14 @@ explore: .venv/ready
 fmt: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The exact files that a gateway is installed from, after constraints.txt has changed.
+LOCK := deploy/requirements.txt
+lock: .venv/ready
+	@$(PIP) 'uv>=0.9,<1'
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-annotate --no-header --extra gateway --extra postgres -c constraints.txt pyproject.toml -o .lock
+	@{ grep '^# ' $(LOCK); cat .lock; } > .lock.new && mv .lock.new $(LOCK) && rm .lock
 
 clean:
 	rm -rf .venv site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

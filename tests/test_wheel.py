@@ -1,6 +1,7 @@
 """The wheel, as a stranger gets it: built, installed in an empty environment, and run there."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ import weft
 from tests import chat
 
 ROOT = Path(__file__).parents[1]
+CONSTRAINTS, LOCK = ROOT / "constraints.txt", ROOT / "deploy" / "requirements.txt"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 STREAM = chat.stream([chat.calls(chat.entry(0, "call_1", "look", '{"at":"sea"}'))], "tool_calls")
 
@@ -31,7 +33,7 @@ def environment(folder: Path) -> Path:
 
 
 def install(programs: Path, *what: str) -> None:
-    options = ("-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
+    options = ("-q", "--disable-pip-version-check", "-c", CONSTRAINTS)
     run(programs / "pip", "install", *options, *what)
 
 
@@ -91,3 +93,28 @@ def test_the_bare_wheel_needs_msgspec_alone_and_says_what_the_command_lacks(
     assert done.returncode != 0
     assert done.stdout == b""
     assert done.stderr == b"weft: the command line needs an extra: pip install 'weft[cli]'\n"
+
+
+def test_a_gateway_is_installed_from_exact_files_alone(wheel: Path, tmp_path: Path) -> None:
+    """What pip would have to add to the lock, or take in another version, fails."""
+    programs = environment(tmp_path / "locked")
+    quiet = ("-q", "--disable-pip-version-check")
+    run(programs / "pip", "install", *quiet, "--require-hashes", "-r", LOCK)
+    run(programs / "pip", "install", *quiet, "--no-deps", wheel)
+    run(programs / "pip", "install", *quiet, "--no-index", "--dry-run", f"{wheel}[postgres]")
+    settings = tmp_path / "weft.toml"
+    settings.write_text(f"[store]\nurl = 'sqlite:///{tmp_path / 'weft.db'}'\n")
+    assert b"demo" in run(programs / "weft", "config", "check", "--config", settings)
+
+
+def test_the_lock_has_the_versions_that_the_tests_run_with() -> None:
+    pins = re.compile(r"^([\w.-]+)(?:\[\w,]+)?==([\w.]+)", re.MULTILINE)
+    known = {_normalized(name): version for name, version in pins.findall(CONSTRAINTS.read_text())}
+    locked = {_normalized(name): version for name, version in pins.findall(LOCK.read_text())}
+    assert {"msgspec", "uvicorn", "asyncpg"} <= locked.keys()
+    assert {name: known.get(name, version) for name, version in locked.items()} == locked
+
+
+def _normalized(name: str) -> str:
+    """As PEP 503 says."""
+    return re.sub(r"[-_.]+", "-", name).lower()
