@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import subprocess
+import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tests import weft_command
 from tests.agent_processes import (
     CONVERSATION,
     LASTING,
@@ -19,6 +20,7 @@ from tests.agent_processes import (
     effects,
     runtime_on,
     to_rest,
+    write_words,
 )
 from tests.agent_upstream import AgentUpstream, Script, agent_upstream
 from tests.agent_workers import NEVER
@@ -38,6 +40,10 @@ EARLIER = Item("msg_1", b'{"type":"message","role":"user","content":"Hello."}')
 """What the conversation of the run begins with."""
 
 AT_MOST_ONCE = {"mail", "pay"}
+
+FORKED = multiprocessing.get_context("forkserver")
+"""A process takes the time of its work, not that of some hundred imports."""
+FORKED.set_forkserver_preload(["tests.agent_processes"])
 
 Backend = Literal["sqlite", "postgres", "pgqueuer"]
 BACKENDS: tuple[Backend, ...] = ("sqlite", "postgres", "pgqueuer")
@@ -62,10 +68,17 @@ class Site:
 
     def process(self, kill: str) -> list[str]:
         """Runs a process until it rests or is killed; returns the words it said last."""
-        done = subprocess.run(self.command(kill), capture_output=True, text=True, timeout=60)
+        words = self.folder / "words"
+        given = (self.url, self.upstream.url, self.folder, self.sweep, kill)
+        done = FORKED.Process(target=write_words, args=(words, *given))
+        done.start()
+        done.join(60)
+        done.kill()  # if it still runs
+        done.join()
+        printed = words.read_text()
         # After a first kill, a second process need not come to the place.
-        assert done.returncode in ((0, -9) if kill else (0,)), done.stderr
-        return done.stdout.splitlines()[-1].split() if done.stdout else []
+        assert done.exitcode in ((0, -9) if kill else (0,)), printed
+        return printed.splitlines()[-1].split() if printed else []
 
 
 @contextmanager
@@ -154,6 +167,5 @@ def verify(there: Site) -> None:
     """`weft verify` finds nothing."""
     settings = there.folder / "weft.toml"
     settings.write_text(f"[store]\nurl = {json.dumps(there.url)}\n")
-    command = [sys.executable, "-m", "weft", "verify", "--config", str(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = weft_command.run("verify", "--config", settings)
+    assert done.code == 0, done.out + done.err

@@ -13,8 +13,9 @@ import asyncio
 import os
 import signal
 import sys
+import traceback
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -280,6 +281,18 @@ async def main(url: str, upstream: str, folder: Path, sweep: float | None, kill:
         print("started", id, flush=True)
         last, _ = await to_rest(runtime, id)
         print("rests", last, *places.counts.values(), flush=True)
+
+
+def write_words(
+    words: Path, url: str, upstream: str, folder: Path, sweep: float | None, kill: str
+) -> None:
+    """As `main`, in a process that was forked: what is said goes to a file."""
+    with words.open("w") as file, redirect_stdout(file):
+        try:
+            asyncio.run(main(url, upstream, folder, sweep, kill))
+        except BaseException:
+            traceback.print_exc(file=file)
+            raise
 
 
 if __name__ == "__main__":
