@@ -73,9 +73,11 @@ class Site:
         done = FORKED.Process(target=write_words, args=(words, *given))
         done.start()
         done.join(60)
-        done.kill()  # if it still runs
+        has_ended = done.exitcode is not None
+        done.kill()
         done.join()
         printed = words.read_text()
+        assert has_ended, printed
         # After a first kill, a second process need not come to the place.
         assert done.exitcode in ((0, -9) if kill else (0,)), printed
         return printed.splitlines()[-1].split() if printed else []

@@ -3,6 +3,7 @@ while whether they are stored, or whose they are.
 """
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,8 +13,11 @@ import pytest
 from tests.stores import Stores, each_store, entry, postgres_store
 from tests.test_store_postgres import Line, line, through
 from weft.relay.incoming import IncomingRequest, RequestBody, StorePolicy
-from weft.relay.orphans import recover_orphans
+from weft.relay.log import blocks_of
+from weft.relay.offload import HUGE
+from weft.relay.orphans import AT_A_TIME, recover_orphans
 from weft.relay.persistence import Persistence
+from weft.sse import Event
 from weft.store.base import StoreError
 from weft.store.records import Entry
 from weft.store.urls import store_from_url
@@ -111,3 +115,26 @@ async def test_a_response_that_runs_here_is_not_ended(stores: Stores) -> None:
     await recover_orphans(persistence)
     assert await store.is_running("resp_1")
     assert not persistence.unfinished
+
+
+@each_store
+async def test_short_responses_do_not_wait_for_long_ones(stores: Stores) -> None:
+    """Though those are older, and more than are ended at a time."""
+    store = await stores.opened()
+    await store.take_lease(HOURS)
+    delta = {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0,
+             "content_index": 0, "delta": "a" * HUGE, "sequence_number": 0}  # fmt: skip
+    blocks = [*blocks_of(0, 0, [Event(str(delta["type"]), json.dumps(delta).encode(), 0)])]
+    long = [f"resp_long_{number}" for number in range(AT_A_TIME + 1)]
+    short = [f"resp_{number}" for number in range(4 * AT_A_TIME)]
+    for number, id in enumerate((*long, *short)):
+        first = blocks if id in long else ()
+        await store.begin(entry(id, server="dead", created=1.0 + number), first)
+    await recover_orphans(Persistence(store))
+    ends: dict[str, float] = {}
+    for id in (*long, *short):
+        found = await store.entry(id)
+        assert found is not None
+        assert found.ended is not None
+        ends[id] = found.ended
+    assert max(ends[id] for id in short) < min(ends[id] for id in long)

@@ -69,7 +69,7 @@ PAGES = 8 * 4096
 SETTINGS = (
     "PRAGMA foreign_keys = ON",
     "PRAGMA wal_autocheckpoint = 131072",  # pages, 512 MB: `checkpoints` has not kept up
-    # A WAL that was longer is cut when it starts over, for which everybody waits: 60 ms for 100 MB.
+    # A WAL that was longer is cut when it starts over. Everybody waits for that, up to 60 ms.
     "PRAGMA journal_size_limit = 536870912",
     "PRAGMA temp_store = MEMORY",  # the statement journal of inserts with many rows
 )
