@@ -59,13 +59,17 @@ attempt that was under way when the database came back."""
 BUSY = 5.0
 """How many times longer all of that may take where other tests run, too."""
 
-TOLD = 2 * 2 * LIMIT
-"""Seconds after which everybody was told an error, with some to spare: a request may wait for the
-renewal of the lease that is under way, and for another one."""
+TOLD = 3 * 2 * LIMIT
+"""Seconds after which everybody was told an error. A request may wait for the renewal of the lease
+that is under way, and for another one; a client may have to wait for two requests, since it asked
+the first one a moment too early. The third is to spare."""
 
 NO_HANG = 3 * 2 * LIMIT
 """Seconds without an answer after which a client calls it a hang. A response waits for the lease,
 for its beginning and for its end."""
+
+AWAY = NOTICED * BUSY + TOLD
+"""Seconds that the database is away, at most. No background response ends meanwhile."""
 
 BACKGROUND = (RESPONSES, "background")
 CLIENTS = (
@@ -206,7 +210,7 @@ class Load:
             body = found.json()
             return body["status"] not in ("queued", "in_progress")
 
-        until(over, f"the end of {id}", NO_HANG, 0.02)
+        until(over, f"the end of {id}", AWAY + NO_HANG, 0.02)
         return _text_in(RESPONSES, body) if body["status"] == "completed" else None
 
 
