@@ -89,6 +89,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ANY.decode_all([HELLO], "openai-chat"),
         'raw must be bytes, not list; join the chunks: b"".join(chunks)',
     ),
+    "chunks to check": (
+        lambda: ANY.check([HELLO], "openai-chat"),
+        'raw must be bytes, not list; join the chunks: b"".join(chunks)',
+    ),
     "nothing to check": (lambda: ANY.check(None), "raw must be bytes, not None"),
     "nothing to detect": (lambda: ANY.detect(None), "raw must be bytes, not None"),
     "a dict as a part": (

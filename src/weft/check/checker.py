@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
+from weft.arguments import bytes_argument
 from weft.captures import (
     MAX_CAPTURED_EVENT,
     CaptureFrames,
@@ -85,6 +86,7 @@ def examine(
     selection: Selection = EVERY_RULE,
 ) -> Report:
     """As check, with what was read."""
+    raw = bytes_argument(raw, "raw")
     # The whole capture is in memory already, so no event of it is too large.
     checker = Checker(dialect or detect(raw), context=context, selection=selection, limit=len(raw))
     checker.feed(raw)
