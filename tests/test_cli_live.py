@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ import weft
 from tests import chat
 from tests.daily import one_in
 from tests.test_cli import BODY, HEAD, text_stream
-from tests.weft_command import ENVIRONMENT, WEFT, run
+from tests.weft_command import ENVIRONMENT, WEFT, ForkedWeft, run
 
 PATIENCE = 60.0
 """Seconds until a process that prints nothing is given up."""
@@ -26,34 +26,21 @@ SOME_READERS = pytest.mark.parametrize("command", one_in(2, READERS, lambda comm
 """The commands share their reader: `make test` has two of them, `make test-long` has all."""
 
 
-def _interruptible() -> None:
-    """Tests that run in the background of a shell ignore Ctrl-C, and so would their children."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 class Live:
     """A running `weft` that reads from a pipe."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [WEFT, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=ENVIRONMENT,
-            preexec_fn=_interruptible,
-        )
+        stdin, writer = os.pipe()
+        self.process = ForkedWeft(arguments, Path.cwd(), ENVIRONMENT, stdin)
+        self._stdin = os.fdopen(writer, "wb", buffering=0)
         self._held = {1: b"", 2: b""}
 
     def write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        self._stdin.write(data)
 
     def line(self, stream: int = 1) -> str:
         """The next line of standard output, or error, which must come without further input."""
         pipe = self.process.stdout if stream == 1 else self.process.stderr
-        assert pipe is not None
         while b"\n" not in self._held[stream]:
             ready, _, _ = select.select([pipe], [], [], PATIENCE)
             assert ready, "nothing is printed for what was written"
@@ -65,19 +52,17 @@ class Live:
 
     def finish(self) -> tuple[int, str, str]:
         """Closes the input; returns the exit code and what else is printed."""
-        out, err = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, (self._held[1] + out).decode(), err.decode()
+        self._stdin.close()
+        out, err = self.process.communicate(PATIENCE)
+        return self.process.wait(), self._held[1].decode() + out, err
+
+    def close(self) -> None:
+        self._stdin.close()
+        self.process.close()
 
 
-@contextmanager
-def live(*arguments: str) -> Iterator[Live]:
-    process = Live(*arguments)
-    try:
-        yield process
-    finally:
-        process.process.kill()
-        with suppress(BrokenPipeError):
-            process.process.communicate()
+def live(*arguments: str) -> closing[Live]:
+    return closing(Live(*arguments))
 
 
 EVENTS = [

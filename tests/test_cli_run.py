@@ -26,7 +26,7 @@ from tests.agent_upstream import Script, agent_upstream, by_agent, by_turn, call
 from tests.agent_workers import HeldScript
 from tests.faults.world import until
 from tests.stores import Kind, empty
-from tests.weft_command import ENVIRONMENT, WEFT, Done
+from tests.weft_command import ENVIRONMENT, WEFT, Done, ForkedWeft
 from weft.agent.agents import Agent
 
 PATIENCE = 60.0
@@ -98,16 +98,8 @@ class Place:
         path = self.folder / "effects"
         return path.read_text().splitlines() if path.exists() else []
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [WEFT, *arguments],
-            cwd=self.folder,
-            env=ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *arguments: str) -> ForkedWeft:
+        return ForkedWeft(arguments, self.folder, ENVIRONMENT)
 
     def weft(self, *arguments: str, given: str = "") -> Done:
         return weft_command.run(*arguments, given=given.encode(), folder=self.folder)
@@ -198,20 +190,17 @@ def terminal(where: Place, *arguments: str) -> Iterator[TerminalSession]:
 
 
 @contextmanager
-def worker(where: Place) -> Iterator["subprocess.Popen[str]"]:
+def worker(where: Place) -> Iterator[ForkedWeft]:
     with watched_worker(where) as (process, _):
         yield process
 
 
 @contextmanager
-def watched_worker(
-    where: Place, address: str | None = None
-) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def watched_worker(where: Place, address: str | None = None) -> Iterator[tuple[ForkedWeft, str]]:
     """A worker, and the URL where it listens for who asks for its metrics."""
     process = where.start("worker", *(() if address is None else ("--metrics", address)))
     url = ""
     try:
-        assert process.stdout is not None
         if address is not None:
             line = process.stdout.readline()
             assert line.startswith("metrics on http://"), line + str(process.communicate())
@@ -220,8 +209,7 @@ def watched_worker(
         assert process.stdout.readline() == working, process.communicate()
         yield process, url
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
 def start_elsewhere(there: Place) -> str:
@@ -518,7 +506,7 @@ def test_a_worker_hands_over_and_quits_at_the_second_signal(tmp_path: Path) -> N
             assert json.loads(followed.lines[-1])["kind"] == "run.finished"
 
 
-def is_pending(process: "subprocess.Popen[str]", number: signal.Signals) -> bool:
+def is_pending(process: ForkedWeft, number: signal.Signals) -> bool:
     """Whether a signal has not reached a process yet: another one of its kind would be lost."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     [pending] = re.findall(r"^ShdPnd:\s(\w+)$", status, re.MULTILINE)

@@ -96,6 +96,24 @@ class ForkedWeft:
             os.close(self._exit)
         return self.returncode
 
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What else it prints, on both streams, once it has ended."""
+        with ThreadPoolExecutor(2) as pool, self.stdout as printed, self.stderr as noted:
+            reading = pool.submit(printed.read), pool.submit(noted.read)
+            try:
+                self.wait(timeout)
+            finally:
+                self.kill()
+            out, err = (one.result() for one in reading)
+        return out, err
+
+    def close(self) -> None:
+        """Ends it, whatever it does; nobody reads what it prints any more."""
+        self.kill()
+        self.wait()
+        self.stdout.close()
+        self.stderr.close()
+
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             with suppress(ProcessLookupError):
@@ -123,11 +141,11 @@ def run(
     """Runs `weft` in a folder, with these bytes on standard input."""
     stdin, writer = os.pipe()
     process = ForkedWeft(arguments, folder or Path.cwd(), environment, stdin)
-    with ThreadPoolExecutor(2) as pool, process.stdout as printed, process.stderr as noted:
-        reading = pool.submit(printed.read), pool.submit(noted.read)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(process.communicate)
         with suppress(BrokenPipeError), os.fdopen(writer, "wb") as file:
             file.write(given)
-        out, err = (one.result() for one in reading)
+        out, err = reading.result()
     return Done(process.wait(), out, err)
 
 
@@ -181,6 +199,8 @@ def _fork(requests: socket.socket) -> None:
         requests.send(b"%d" % child)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Tests that run in the background of a shell ignore Ctrl-C, and so would this process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     requests.close()
     for stream, end in enumerate(ends[:3]):
         os.dup2(end, stream)
