@@ -243,6 +243,39 @@ def test_a_backslash_that_a_slice_cuts_off_escapes_what_comes_next() -> None:
     assert large_json.read(b'["%b"]' % odd, list[str]) == ["x" * 255 + '"' * LARGE]
 
 
+RUNS = st.lists(
+    st.tuples(
+        st.integers(0, 150),
+        st.sampled_from([b"", b"a", rb"\"", rb"\n", rb"\u00e9", rb"\ud83d\ude00"]),
+        st.sampled_from([1, 3, 40, SLICE // 100]),
+    ),
+    min_size=1,
+    max_size=12,
+).map(lambda runs: b"".join((rb"\\" * pairs + escape) * times for pairs, escape, times in runs))
+"""What a string may hold: backslashes, however many, before all that they could escape."""
+
+
+@QUICK
+@given(RUNS, st.integers(0, 300), st.integers(0, 40))
+def test_a_string_ends_at_the_first_quote_that_no_backslash_escapes(
+    run: bytes, before: int, more: int
+) -> None:
+    text = b'"%b"' % (b"x" * before + run + b"y" * (more * 100))
+    for behind in (b"", b'"', b',"b"]'):
+        assert large_json.end_of_string(b"[" + text + behind, 1) == 1 + len(text)
+    assert large_json.end_of_string(text[:-1], 0) == len(text)
+
+
+@QUICK
+@given(RUNS, st.integers(0, 30))
+def test_slices_are_cut_between_escapes_however_many_backslashes_are_there(
+    run: bytes, before: int
+) -> None:
+    text = b'"%b"' % (b"x" * before + run * (1 + 3 * SLICE // (len(run) + 1)))
+    body = b'[%b,"%b"]' % (text, b"y" * LARGE)
+    assert large_json.read(body, list[str]) == msgspec.json.decode(body)
+
+
 @QUICK
 @given(TEXTS, st.integers(0, 7))
 def test_large_values_are_written_in_short_steps(text: Text, depth: int) -> None:

@@ -44,6 +44,9 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _ESCAPE = len(rb"\u0000")
 """Bytes of the longest escape."""
 
+_FEW_QUOTES = 16
+"""Escaped quotes in one step that are looked at one by one."""
+
 _MUCH = 4 * 1024 * 1024
 """Characters of a text that is joined in memory which was in use before."""
 
@@ -237,13 +240,27 @@ def _end_of_slice(data: bytes, start: int, last: int) -> int:
     # half of a pair, behind a first one of six. Without a backslash there, nothing is cut.
     if data.find(b"\\", end - 2 * _ESCAPE, end) < 0:
         return end
-    masked = _masked(data[start:end])
+    tail = max(start, end - 4 * _ESCAPE)
+    if tail > start and _is_escaped(data, tail, start):
+        tail += 1
+    masked = _masked(data[tail:end])
     cut = masked.rfind(b"\\", -_ESCAPE)
     if cut >= 0 and cut + (_ESCAPE if masked.startswith(b"u", cut + 1) else 2) > len(masked):
         masked = masked[:cut]
     if _HIGH_SURROGATE.match(masked, len(masked) - _ESCAPE):
         masked = masked[:-_ESCAPE]  # its other half comes next
-    return start + len(masked)
+    return tail + len(masked)
+
+
+def _is_escaped(data: bytes, position: int, start: int) -> bool:
+    """Whether a backslash of a string that begins at `start` escapes the byte at `position`."""
+    size = 2 * _ESCAPE
+    while True:
+        before = data[max(start, position - size) : position]
+        backslashes = len(before) - len(before.rstrip(b"\\"))
+        if backslashes < len(before) or position - size <= start:
+            return backslashes % 2 == 1
+        size *= 16
 
 
 def _masked(piece: bytes) -> bytes:
@@ -362,12 +379,15 @@ def end_of_string(data: bytes, start: int) -> int:
     position, size, step = start + 1, len(data), 256
     while position < size:
         end = position + step
-        quote = data.find(b'"', position, end)
-        if data.find(b"\\", position, end if quote < 0 else quote) < 0:
-            if quote >= 0:
+        for _ in range(_FEW_QUOTES):
+            quote = data.find(b'"', position, end)
+            if quote < 0:
+                position = end
+                break
+            if not _is_escaped(data, quote, start):
                 return quote + 1
-            position = end
-        else:
+            position = quote + 1
+        else:  # many escaped quotes, which are faster to blank out than to look at
             masked = _masked(data[position:end])
             quote = masked.find(b'"')
             if quote >= 0:
