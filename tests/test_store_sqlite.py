@@ -26,11 +26,13 @@ from tests.stores import (
     whole_log,
 )
 from weft.store.base import Store, StoreError, UnknownStore
-from weft.store.checkpoints import CHECKPOINT, INTERVAL
+from weft.store.checkpoints import CHECKPOINT, CheckpointPolicy
 from weft.store.records import Block
+from weft.store.sqlite import WriterThread
 from weft.store.urls import store_from_url
 from weft.store.writer import WritePolicy
 
+INTERVAL = CheckpointPolicy().interval
 HASTY = WritePolicy(timeout=2.0, flush_interval=0.0, first_retry=0.005, max_retry=0.05)
 """Fails soon, but not because a busy machine is slow."""
 
@@ -277,6 +279,28 @@ async def test_a_long_wal_is_cut_when_it_starts_over(stores: Stores) -> None:
     await store.finish("resp_1", ending(events=80, size=80 * 1024 * 1024))
     reading.close()
     assert wal.stat().st_size == 32 * 1024 * 1024
+
+
+# The thread that writes
+
+
+def test_the_loop_gives_way_to_a_function_that_takes_long() -> None:
+    """Again and again, and no longer once it has returned."""
+
+    async def main() -> None:
+        writer, may_return = WriterThread("a writer"), threading.Event()
+        running = asyncio.ensure_future(writer.run(may_return.wait))
+        async with asyncio.timeout(60):
+            while writer.pauses < 5:
+                await asyncio.sleep(0)
+            during = writer.gives_way
+            may_return.set()
+            assert await running
+        assert (during, writer.gives_way) == (True, False)
+        assert await writer.run(lambda: "the next one") == "the next one"
+        writer.stop()
+
+    asyncio.run(main())
 
 
 # Locks

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TypeVar
 
 from weft.store.base import Kind, StoreError
@@ -75,6 +75,12 @@ SETTINGS = (
 )
 """Of the write connection."""
 
+BETWEEN_PAUSES = 0.001
+"""Seconds after which the event loop gives way to the thread that writes, again and again."""
+
+PAUSE, SHORT_PAUSE, LONG_PAUSES = 0.0005, 0.0001, 3
+"""Seconds that it does, at most; and how often, before the pauses become short."""
+
 ROW = "(?, ?, ?, ?, ?)"
 ROWS = (1, 16, 64, 256)
 """How many blocks one statement appends. Each statement releases the interpreter lock and waits for
@@ -93,12 +99,27 @@ NO_ROW: tuple[Value, ...] = (None,) * 5
 
 
 class WriterThread:
-    """A thread that runs one function after the other, at half the cost of an executor."""
+    """A thread that runs one function after the other, at half the cost of an executor.
+
+    A busy event loop takes and releases the interpreter tens of thousands of times a second, each
+    time before a thread that waits for it has woken up: a transaction of half a millisecond, whose
+    every statement waits for the interpreter, took thirty. So the loop gives way to a function that
+    takes long.
+    """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._working = Lock()
+        self.pauses = 0
+        """How often the loop gave way to the function that runs, or was the last to run."""
+        self._next_pause: asyncio.TimerHandle | None = None
         Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the loop will give way to the function that runs."""
+        return self._next_pause is not None
 
     async def run(self, function: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -111,16 +132,33 @@ class WriterThread:
             else:
                 self._call_on_loop(_set_result, future, result)
 
+        self.pauses = 0
+        if self._next_pause is None:
+            self._next_pause = self._loop.call_later(BETWEEN_PAUSES, self._give_way)
         self._queue.put(job)
-        return await future
+        try:
+            return await future
+        finally:
+            if self._next_pause is not None:
+                self._next_pause.cancel()
+                self._next_pause = None
 
     def stop(self) -> None:
         """Ends the thread when everything queued is done."""
         self._queue.put(None)
 
+    def _give_way(self) -> None:
+        self.pauses += 1
+        # What is not done after a few pauses waits for the disk: then it needs one short moment.
+        pause = PAUSE if self.pauses <= LONG_PAUSES else SHORT_PAUSE
+        if self._working.acquire(timeout=pause):
+            self._working.release()
+        self._next_pause = self._loop.call_later(BETWEEN_PAUSES, self._give_way)
+
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
-            job()
+            with self._working:
+                job()
 
     def _call_on_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
@@ -157,7 +195,9 @@ class Sqlite:
     async def open(self) -> None:
         self._write_thread = WriterThread("weft-store-writer")
         self._read_threads = ThreadPoolExecutor(READERS, "weft-store-reader")
-        self._checkpoints = Checkpoints(lambda: self._connect(str(self._path), uri=False))
+        self._checkpoints = Checkpoints(
+            self._path, lambda: self._connect(str(self._path), uri=False)
+        )
         try:
             await self._write_thread.run(self._open)
         except BaseException:
@@ -217,8 +257,10 @@ class Sqlite:
 
     def _connected(self) -> sqlite3.Connection:
         if self._writer is None:
-            # Readable by its owner only; SQLite gives the files beside it the same mode.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            # Readable by its owner only; SQLite gives the files beside it the same mode. One that
+            # exists is not opened: see Checkpoints.close.
+            with suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             writer = self._connect(str(self._path), uri=False)
             try:
                 if writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
@@ -246,11 +288,12 @@ class Sqlite:
     def _close(self) -> None:
         """Closes the readers first: the last connection to close checkpoints the WAL, and read-only
         ones cannot."""
-        self._checkpoints.close()
+        self._checkpoints.stop()
         self._read_threads.shutdown(wait=True)
         while self._readers:
             self._readers.pop().close()
         self._disconnect()
+        self._checkpoints.close()
 
     def _disconnect(self) -> None:
         connection, self._writer = self._writer, None
