@@ -1,11 +1,14 @@
 """`python -m bench.gateway.stalls`: how long the event loop keeps other requests waiting.
 
 The largest inputs of every kind go through one gateway, two at a time; then answers of 1, 8, 20 and
-60 MB through one that stores them, streamed, whole and fetched. How long the loop goes without a
-turn is measured in its own process, as CPU time (tests/faults/watched.py). Beside them a few
-clients send small requests at an even pace: alone, then to a second gateway on the same machine,
-which shares only the CPUs with the large inputs, then to the gateway of the large inputs. The last
-two are compared: how many small requests are answered, and how long they take.
+60 MB through one that stores them, streamed, whole, fetched and over WebSocket. How long the loop
+goes without a turn is measured in its own process, as CPU time (tests/faults/watched.py). Beside
+them a few clients send small requests at an even pace: alone, then to a second gateway on the same
+machine, which shares only the CPUs with the large inputs, then to the gateway of the large inputs.
+The last two are compared: how many small requests are answered, and how long they take.
+
+The upstream and the clients of the large inputs have the lowest priority: they stand for other
+machines.
 
 All of it takes about eight minutes; `--scene`, `--kinds`, `--sizes` and `--clients` choose a part.
 
@@ -32,7 +35,7 @@ from tests.faults import largest
 from tests.faults.largest import MB, Case, Watch
 from tests.faults.upstream import Upstream, upstream
 from tests.faults.watched import STEPS, Measured
-from tests.faults.wires import DIALECTS
+from tests.faults.wires import CHAT, DIALECTS, RESPONSES
 
 from bench.gateway.table import Aim
 
@@ -124,9 +127,15 @@ def run(watch: Watch, backend: Upstream, given: Options) -> list[str]:
                 return wrong
             wrong += filter(None, [watch.run(case)])
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2, initializer=_step_back) as pool:
         both = [pool.submit(work) for _ in range(2)]
         return [one for worker in both for one in worker.result()]
+
+
+def _step_back() -> None:
+    """Gives this thread the lowest priority, and those that it starts; on Linux each has its
+    own."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 def histogram(counts: dict[int, int]) -> str:
@@ -163,18 +172,25 @@ def inputs(given: Options) -> list[str]:
 
 def stored(given: Options) -> list[str]:
     """Answers that are stored; returns what went wrong."""
-    with two_gateways(stores=True) as (backend, watch, elsewhere):
+    with (
+        two_gateways(stores=True) as (backend, watch, elsewhere),
+        ThreadPoolExecutor(1, initializer=_step_back) as pool,
+    ):
 
         def store() -> list[str]:
-            sizes = (largest.stored(backend, size * MB, given.clients) for size in given.sizes)
-            cases = chain.from_iterable(sizes)
-            return [wrong for case in cases if (wrong := watch.store(case))]
+            found: list[str] = []
+            for size in given.sizes:
+                found += map(watch.store, largest.stored(backend, size * MB, given.clients))
+                if RESPONSES in given.clients:
+                    model = backend.script(largest.paragraphs(CHAT, size * MB))
+                    found.append(watch.store_over_websocket(f"{CHAT}/{model}"))
+            return [wrong for wrong in found if wrong]
 
         with small_requests(elsewhere.port) as elsewhere_times:
-            wrong = store()
+            wrong = pool.submit(store).result()
         watch.stalls()
         with small_requests(watch.port) as together:
-            wrong += store()
+            wrong += pool.submit(store).result()
         found = watch.stalls()
     print(f"small requests at another gateway:    {elsewhere_times}")
     print(f"small requests beside stored answers: {together}")
@@ -188,7 +204,7 @@ def two_gateways(*, stores: bool) -> Iterator[tuple[Upstream, Watch, Watch]]:
     with (
         TemporaryDirectory(prefix="weft-bench-") as one,
         TemporaryDirectory(prefix="weft-bench-") as other,
-        upstream() as backend,
+        upstream(_step_back) as backend,
         largest.watched(Path(one), backend, stores=stores) as watch,
         largest.watched(Path(other), backend, stores=stores) as elsewhere,
     ):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from websockets.sync.client import connect
 
 from tests.faults.upstream import LAST, STREAM, Flood, Step, Upstream, answer, chunk, stream
 from tests.faults.watched import Measured
@@ -31,6 +32,9 @@ from tests.faults.world import places
 from tests.gateway_process import gateway
 
 MB = 1_000_000
+
+PATIENCE = 60.0
+"""Seconds that one event over a WebSocket may take."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +312,20 @@ class Watch:
         path = f"/v1/responses/{response[0].decode()}"
         again = [fetching(path, RESPONSES), fetching(f"{path}?stream=true", RESPONSES)]
         return "".join(map(self.run, again))
+
+    def store_over_websocket(self, model: str, **more: str) -> str:
+        """Requests an answer over a WebSocket; returns what is wrong with it, or nothing."""
+        create = {"type": "response.create", "model": model, "input": "Tell me.", **more}
+        address = f"ws://127.0.0.1:{self.port}/v1/responses"
+        with connect(address, max_size=None, ping_timeout=None) as socket:
+            socket.send(json.dumps(create))
+            status = ""
+            while status in ("", "in_progress"):
+                event = json.loads(socket.recv(PATIENCE))
+                if event.get("stream_id") != more.get("stream_id"):
+                    return f"an event of another stream: {str(event)[:300]}"
+                status = event.get("response", {}).get("status", "")
+        return "" if status == "completed" else f"over a websocket: {status}: {str(event)[-300:]}"
 
 
 _RESPONSE_ID = re.compile(rb"resp_[0-9a-zA-Z]+")

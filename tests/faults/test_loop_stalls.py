@@ -6,12 +6,10 @@ two or three times as long where others use the caches of the core; what is look
 and more. `python -m bench.gateway.stalls` prints the histogram.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import product
 
 import pytest
-from websockets.sync.client import connect
 
 from tests.faults import largest
 from tests.faults.largest import MB, Case, Watch
@@ -20,9 +18,6 @@ from tests.faults.wires import CHAT, DIALECTS, GEMINI, MESSAGES, RESPONSES
 
 BOUND = 200.0
 """Milliseconds."""
-
-PATIENCE = 60.0
-"""Seconds between two messages."""
 
 SOME = ((CHAT, CHAT), (RESPONSES, GEMINI), (GEMINI, MESSAGES), (MESSAGES, RESPONSES))
 
@@ -98,16 +93,7 @@ def test_the_largest_answers_over_a_websocket_do_not_stall_the_loop(
     storing: Watch, faulty: Upstream, more: dict[str, str]
 ) -> None:
     model = faulty.script(largest.paragraphs(CHAT, 60 * MB))
-    create = {"type": "response.create", "model": f"{CHAT}/{model}", "input": "Tell me.", **more}
-    address = f"ws://127.0.0.1:{storing.port}/v1/responses"
-    with connect(address, max_size=None, ping_timeout=None) as socket:
-        socket.send(json.dumps(create))
-        status = ""
-        while status in ("", "in_progress"):
-            event = json.loads(socket.recv(PATIENCE))
-            assert event.get("stream_id") == more.get("stream_id")
-            status = event.get("response", {}).get("status", "")
-        assert status == "completed"
+    assert storing.store_over_websocket(f"{CHAT}/{model}", **more) == ""
     found = storing.stalls()
     assert found.worst < BOUND, f"{found.worst:.0f} ms at\n{found.where}"
 

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -280,12 +280,13 @@ def _model_of(exchange: Exchange) -> str:
 
 
 @contextmanager
-def upstream() -> Iterator[Upstream]:
-    """A running upstream."""
+def upstream(prepare: Callable[[], object] = lambda: None) -> Iterator[Upstream]:
+    """A running upstream, in a thread that calls `prepare` first."""
     made, ready = Upstream(), threading.Event()
     loop, over = asyncio.new_event_loop(), asyncio.Event()
 
     def live() -> None:
+        prepare()
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(made.run(ready, over))
 
