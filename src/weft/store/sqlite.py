@@ -110,7 +110,6 @@ class WriterThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._working = Lock()
         self.pauses = 0
         """How often the loop gave way to the function that runs, or was the last to run."""
         self._next_pause: asyncio.TimerHandle | None = None
@@ -122,7 +121,10 @@ class WriterThread:
         return self._next_pause is not None
 
     async def run(self, function: Callable[[], T]) -> T:
+        """Returns what the function returns. One caller at a time."""
         future: asyncio.Future[T] = self._loop.create_future()
+        working = Lock()
+        working.acquire()
 
         def job() -> None:
             try:
@@ -131,11 +133,11 @@ class WriterThread:
                 self._call_on_loop(_set_exception, future, problem)
             else:
                 self._call_on_loop(_set_result, future, result)
+            working.release()
 
         self.pauses = 0
-        if self._next_pause is None:
-            self._next_pause = self._loop.call_later(BETWEEN_PAUSES, self._give_way)
         self._queue.put(job)
+        self._next_pause = self._loop.call_later(BETWEEN_PAUSES, self._give_way, working)
         try:
             return await future
         finally:
@@ -147,18 +149,18 @@ class WriterThread:
         """Ends the thread when everything queued is done."""
         self._queue.put(None)
 
-    def _give_way(self) -> None:
+    def _give_way(self, working: Lock) -> None:
         self.pauses += 1
         # What is not done after a few pauses waits for the disk: then it needs one short moment.
         pause = PAUSE if self.pauses <= LONG_PAUSES else SHORT_PAUSE
-        if self._working.acquire(timeout=pause):
-            self._working.release()
-        self._next_pause = self._loop.call_later(BETWEEN_PAUSES, self._give_way)
+        if working.acquire(timeout=pause):
+            self._next_pause = None  # it is done
+        else:
+            self._next_pause = self._loop.call_later(BETWEEN_PAUSES, self._give_way, working)
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
-            with self._working:
-                job()
+            job()
 
     def _call_on_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
@@ -257,10 +259,8 @@ class Sqlite:
 
     def _connected(self) -> sqlite3.Connection:
         if self._writer is None:
-            # Readable by its owner only; SQLite gives the files beside it the same mode. One that
-            # exists is not opened: see Checkpoints.close.
-            with suppress(FileExistsError):
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            # Readable by its owner only; SQLite gives the files beside it the same mode.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             writer = self._connect(str(self._path), uri=False)
             try:
                 if writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
