@@ -301,6 +301,21 @@ def test_the_findings_of_a_response_are_known_when_the_next_one_begins() -> None
     assert checker.position(FOUND) == Position(3, 1)
 
 
+def test_what_is_forgotten_is_counted_all_the_same() -> None:
+    """The memory of a pipe without an end is that of one response, however broken they are."""
+    raw = CUT * 20 + PLAIN + CUT[:-5]
+    checker, returned = Checker("openai-chat"), 0
+    for start in range(0, len(raw), 50):
+        returned += len(checker.feed(raw[start : start + 50]))
+        checker.forget()
+    forgetful, whole = checker.finish(), examine(raw, "openai-chat")
+    assert returned == sum(forgetful.earlier.values()) == 20
+    assert len(whole.findings) == returned + len(forgetful.findings)
+    one, other = Checked("a", forgetful), Checked("a", whole)
+    assert (one.counts, one.verdicts) == (other.counts, other.verdicts)
+    assert summary([one]) == summary([other])
+
+
 TEXTS = st.text("\nn\ré€😀\ufeff", max_size=12)
 
 

@@ -93,6 +93,7 @@ def test_a_file_whose_name_is_a_pattern_is_a_file(tmp_path: Path) -> None:
     ("argument", "expected"),
     [
         ("empty", "empty: byte 0, event 0: no capture in this folder"),
+        ("nothing", "nothing: byte 0, event 0: no capture in this folder"),
         ("*.none", "*.none: byte 0, event 0: No such file or directory"),
         ("gone", "gone: byte 0, event 0: No such file or directory"),
     ],
@@ -102,6 +103,7 @@ def test_an_argument_that_holds_nothing_is_unreadable(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.md").write_text("nothing\n")
+    (tmp_path / "nothing").mkdir()
     (tmp_path / "plain.sse").write_bytes(PLAIN)
     code, lines, err = run(argument, "plain.sse", folder=tmp_path)
     assert (code, err) == (2, f"weft: {expected}\n")

@@ -51,7 +51,7 @@ NAME = "openai-responses"
 HI = Message("user", (TextContent("hi"),))
 GREETING: Object = {"type": "message", "role": "user", "content": "hi"}
 
-CODEC = CodecUnderTest(REQUEST, {"model": "m"})
+CODEC = CodecUnderTest(REQUEST, {"model": "m", "input": []})
 parse, read, render, written = CODEC.parse, CODEC.read, CODEC.render, CODEC.written
 
 
@@ -315,7 +315,27 @@ def test_an_item_is_parsed(value: Object, expected: Message) -> None:
 
 def test_a_text_as_input_is_one_user_message() -> None:
     assert read(input="hi").messages == (HI,)
-    assert read().messages == read(input=None).messages == ()
+    assert read(input=[]).messages == read(input=None, previous_response_id="r").messages == ()
+
+
+def test_a_body_that_is_no_json_is_called_so() -> None:
+    with pytest.raises(BadRequest, match=r"^JSON is malformed: "):
+        REQUEST.parse(b"x", Context())
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [({"messages": [{"role": "user", "content": "hi"}]}, " (Chat Completions calls it messages)"),
+     ({"inputt": "hi"}, ""), ({"input": None}, "")],
+)  # fmt: skip
+def test_a_request_without_anything_to_answer_is_refused(fields: Object, hint: str) -> None:
+    """Not sent without the conversation, as if the client had none."""
+    with pytest.raises(BadRequest) as caught:
+        parse({"model": "m", **fields})
+    assert str(caught.value) == (
+        f"input: missing{hint}; without it, one of conversation, previous_response_id, prompt "
+        "is needed"
+    )
 
 
 def test_an_envelope_is_unwrapped_and_never_sent_upstream() -> None:
@@ -569,7 +589,7 @@ def test_a_tool_is_parsed(value: Object, expected: tuple[Tool, ...]) -> None:
 
 def test_a_default_container_may_be_written_with_spaces() -> None:
     tool = b'{"type": "code_interpreter", "container": {"type": "auto"}}'
-    request = REQUEST.parse(b'{"model":"m","tools":[%b]}' % tool, Context()).request
+    request = REQUEST.parse(b'{"model":"m","input":[],"tools":[%b]}' % tool, Context()).request
     assert [found.extra for found in request.tools] == [UNSET]
 
 

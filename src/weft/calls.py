@@ -269,7 +269,10 @@ class Ledger:
             # The name on each fragment, and nothing else: the same name goes on while its JSON is
             # open.
             # capture: no-index-no-id-by-name
-            return (last if self._continues(last, entry.name) else None), _By.CONTEXT
+            goes_on = last is not None and (
+                last.name is None or (last.name == entry.name and last.growing)
+            )
+            return (last if goes_on else None), _By.CONTEXT
         if position is not None and position < len(self._group):
             # Arguments alone, in a chunk with several entries: the same places as in the last such
             # chunk.
@@ -286,12 +289,6 @@ class Ledger:
             call = self._calls[index]
             return call if call.index is None else None
         return None
-
-    @staticmethod
-    def _continues(last: _LedgerCall | None, name: str) -> bool:
-        if last is None:
-            return False
-        return last.name is None or (last.name == name and last.growing)
 
     # Step 2
 
@@ -570,7 +567,8 @@ class Ledger:
         )
 
     def _note(self, code: Code, call: _LedgerCall, detail: str) -> None:
-        place = call.id or call.name or f"at index {call.index}"
+        named = call.id or call.name
+        place = repr(named) if named else f"at index {call.index}"
         self._findings.once(code, str(call.ordinal), f"call {place}: {detail}")
 
 

@@ -85,15 +85,14 @@ def skimmer(type: type[T]) -> Callable[[bytes | Raw], T]:
 
     def read_one(data: bytes | Raw) -> T:
         size = len(data)
-        if size <= LARGE or (size <= SKIMMED and _count_escapes(data) <= LARGE):
+        if size <= LARGE:
+            return decode(data)
+        # In slices: a Raw cannot count.
+        if size <= SKIMMED and sum(one.count(b"\\") for one in _slices(data)) <= LARGE:
             return decode(data)
         return _read(data, decode)
 
     return read_one
-
-
-def _count_escapes(data: bytes | Raw) -> int:
-    return sum(one.count(b"\\") for one in _slices(data))
 
 
 members = skimmer(dict[str, Raw])

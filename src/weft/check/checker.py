@@ -6,6 +6,7 @@ defect that several of them show is in it once.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -49,11 +50,16 @@ class Report(msgspec.Struct, frozen=True):
     # Not in `Finding`: decoders know bytes, and only the checker counts lines.
     positions: dict[int, Position] = {}
     """Line and column of each finding, by its offset."""
+    earlier: dict[str, int] = {}
+    """How many findings of each rule the checker was told to forget."""
+    earlier_implied: frozenset[str] = frozenset()
+    """The rules that those imply."""
 
     @property
     def broken(self) -> set[str]:
         """Every rule that is broken, reported or implied."""
-        return {found.code for found in (*self.findings, *self.implied)}
+        found = {found.code for found in (*self.findings, *self.implied)}
+        return found.union(self.earlier, self.earlier_implied)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -124,6 +130,8 @@ class Checker:
         self._reported: list[Finding] = []
         self._implied: list[Finding] = []
         self._positions: dict[int, Position] = {}
+        self._earlier: Counter[str] = Counter()
+        self._earlier_implied: set[str] = set()
 
     def feed(self, data: bytes) -> list[Finding]:
         """Returns the findings of the responses that these bytes ended."""
@@ -158,7 +166,16 @@ class Checker:
             tuple(in_order(self._reported)),
             tuple(in_order(self._implied)),
             self._positions,
+            self._earlier,
+            frozenset(self._earlier_implied),
         )
+
+    def forget(self) -> None:
+        """Keeps only the number of the findings that were returned so far: the memory of a capture
+        without an end is then that of one response."""
+        self._earlier.update(one.code for one in self._reported)
+        self._earlier_implied.update(one.code for one in self._implied)
+        self._reported, self._implied, self._positions = [], [], {}
 
     def position(self, finding: Finding) -> Position:
         """Returns the line and the column of a finding that was returned."""

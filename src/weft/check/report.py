@@ -30,6 +30,12 @@ class Checked(msgspec.Struct, frozen=True):
         return self.report.findings if self.report else ()
 
     @property
+    def counts(self) -> Counter[str]:
+        """How many findings of each rule there are."""
+        counts = Counter(one.code for one in self.findings)
+        return counts + Counter(self.report.earlier) if self.report else counts
+
+    @property
     def verdicts(self) -> tuple[Verdict, ...]:
         return self.report.verdicts if self.report else ()
 
@@ -39,7 +45,10 @@ class Checked(msgspec.Struct, frozen=True):
 
 def count_by_severity(captures: Sequence[Checked]) -> dict[Severity, int]:
     """How many findings of each severity there are."""
-    found = Counter(rule(one.code).severity for each in captures for one in each.findings)
+    found: Counter[Severity] = Counter()
+    for each in captures:
+        for code, count in each.counts.items():
+            found[rule(code).severity] += count
     return {severity: found[severity] for severity in SEVERITIES}
 
 

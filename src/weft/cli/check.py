@@ -102,7 +102,9 @@ def _expand(arguments: Iterable[str]) -> Iterator[_Target]:
 
 
 def _folder(folder: str) -> Iterator[_Target]:
-    """Yields the files of a folder, at any depth. What begins with a dot is left out."""
+    """Yields the files of a folder, at any depth, or the folder itself if it has none. What begins
+    with a dot is left out."""
+    is_empty = True
     for where, folders, names in os.walk(folder):
         # In place: os.walk descends into what is left. Sorted, because the order of a file system
         # is not the same everywhere.
@@ -110,7 +112,10 @@ def _folder(folder: str) -> Iterator[_Target]:
         for name in sorted(names):
             if not name.startswith("."):
                 is_certain = name.endswith(CAPTURE_SUFFIXES)
+                is_empty = False
                 yield _Target(str(Path(where) / name), is_certain, folder)
+    if is_empty:
+        yield _Target(folder, False, folder)
 
 
 # Checking them
@@ -189,6 +194,8 @@ class _Check:
 
     def _check(self, target: _Target) -> bool:
         """Checks one file; returns False for one of a folder that is no capture."""
+        if target.path == target.folder:
+            return False
         # Other files of a folder are detected: with a dialect given, any text could be read as one.
         dialect = self._dialect if target.is_certain else None
         try:
@@ -221,7 +228,10 @@ class _Check:
             # Only a pipe may be slow. Findings of a file are printed at its end, in their order.
             if opened.path == "-":
                 self._print_findings(opened.path, found, checker.position)
-                printed.update(found)
+                if self._form == "text":
+                    checker.forget()  # a pipe may have no end
+                else:
+                    printed.update(found)
         report = checker.finish()
         rest = [one for one in report.findings if one not in printed]
         self._print_findings(opened.path, rest, report.position)

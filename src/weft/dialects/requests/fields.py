@@ -54,7 +54,9 @@ def read_object(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
         at = _AT.search(str(problem))
         where = f"{path}{at[1]}" if at else path
         reason = _AT.sub("", str(problem))
-        raise BadRequest(where.lstrip("."), reason[:1].lower() + reason[1:]) from None
+        if reason[1:2].islower():  # not `JSON is malformed`
+            reason = reason[:1].lower() + reason[1:]
+        raise BadRequest(where.lstrip("."), reason) from None
 
 
 def exact_reader(shape: type[S]) -> Callable[[bytes | Raw], S | None]:

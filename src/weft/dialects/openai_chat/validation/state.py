@@ -218,7 +218,9 @@ class ChatChoiceState:
             detail = f"{self} has finish_reason tool_calls, and no call came; expected stop"
             self._report("finish-without-calls", self, detail)
         if reason == "stop" and self._calls:
-            detail = f"{self} has finish_reason stop after {len(self._calls)} calls"
+            count = len(self._calls)
+            calls = "a call" if count == 1 else f"{count} calls"
+            detail = f"{self} has finish_reason stop after {calls}"
             self._report("stop-with-calls", self, f"{detail}; expected tool_calls")
         for call in self._calls:
             # Free text is not JSON, and a cut call cannot be complete.

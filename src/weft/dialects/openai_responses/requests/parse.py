@@ -31,6 +31,7 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 _NAMES = declared_names(schema.ResponseCreateParams)
 _TEXT = OutputFormat()
+_INSTEAD_OF_INPUT = frozenset(("previous_response_id", "conversation", "prompt"))
 
 
 def parse(data: bytes, context: Context) -> Parsed:
@@ -39,13 +40,16 @@ def parse(data: bytes, context: Context) -> Parsed:
     body = read_object(data, schema.ResponseCreateParams)
     paths = SourcePaths(WIRE_PATHS)
     items = ResponsesItemParser(context, paths)
-    # A plain string is one user message. Without `input` the conversation is that of
-    # `previous_response_id`.
+    fields = large_json.members(data)
+    if body.input is None and _INSTEAD_OF_INPUT.isdisjoint(fields):
+        hint = " (Chat Completions calls it messages)" if "messages" in fields else ""
+        names = ", ".join(sorted(_INSTEAD_OF_INPUT))
+        raise BadRequest("input", f"missing{hint}; without it, one of {names} is needed")
+    # A plain string is one user message.
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
         items.add(raw, f"input[{number}]")
-    fields = large_json.members(data)
     extra = _extra(fields, body)
     request = Request(
         body.model,
