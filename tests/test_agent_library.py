@@ -158,7 +158,7 @@ def test_a_step_needs_the_run_alone(tmp_path: Path) -> None:
             async with weft.Runtime(store, [agent], work=False) as runtime:
                 run = await runtime.start("helper", "Go.")
                 claim = await store.claim_run(run.id, 60.0)
-                with pytest.raises(RunBusy, match="somebody works on it"):
+                with pytest.raises(RunBusy, match="another process is working on it"):
                     await runtime.step(run)
                 await store.release_run(run.id, claim.epoch, 1, "running", 0.0, None)
                 assert await runtime.step(run) is not None

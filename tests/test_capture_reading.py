@@ -86,6 +86,18 @@ def test_heads_are_separated_from_bodies_in_any_pieces(
     assert all(raw.startswith(piece.data, piece.offset) for piece in found)
 
 
+@pytest.mark.parametrize("size", [1 << 16, 60])
+def test_a_body_that_is_still_in_chunks_is_refused(size: int) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
+    raw = head + b"1e\r\ndata: a stream\n\n"
+    pieces = [raw[start : start + size] for start in range(0, len(raw), size)]
+    with pytest.raises(Unreadable, match="--raw") as caught:
+        [*map(HttpHeads().feed, pieces)]
+    assert caught.value.offset == len(head)
+    # As curl writes it, without the framing.
+    assert HttpHeads().feed(head + b"data: a stream\n\n")[-1].data == b"data: a stream\n\n"
+
+
 def test_the_status_is_that_of_the_last_head() -> None:
     heads = HttpHeads()
     heads.feed(CONTINUE)

@@ -451,7 +451,7 @@ def test_what_was_approved_once_is_not_silently_approved_for_good(api: Api) -> N
     status, message = refused(api.approve(run, scope="run"))
     assert (status, message) == (
         409,
-        "the run is finished: the call was approved already, by alice, with scope tool",
+        "the run is finished: the call has already been approved, by alice, with scope tool",
     )
     [decided] = [one for one in api.events(run["id"]) if one["kind"] == "approval.decided"]
     assert decided["scope"] == "tool"

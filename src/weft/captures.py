@@ -41,6 +41,8 @@ Out = TypeVar("Out", covariant=True)
 # RFC 9112 §4. curl writes `HTTP/2 200`, without a minor version and a reason.
 _STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)? (\d{3})[^\r\n]*\r?\n")
 _STATUS_START = b"HTTP/"
+_CHUNKED = re.compile(rb"transfer-encoding:.*\bchunked\b", re.IGNORECASE)
+_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,16}\r\n")
 # How long a line that begins like a status line is waited for: a body may hold such a text, too.
 _MAX_STATUS_LINE = 1000
 _BEFORE_HEAD = frozenset((b"", b"\n", b"}", b"]"))
@@ -67,9 +69,12 @@ class HttpHeads:
         self._held = b""  # what may begin a head, or an unfinished line of one
         self._before = b""  # the byte before what is held
         self._in_head = False
+        self._may_be_chunked = False
+        """Whether a body follows that came in chunks."""
 
     def feed(self, data: bytes) -> list[CapturePiece]:
-        """Returns the pieces of which it is certain what they are."""
+        """Returns the pieces of which it is certain what they are. Raises Unreadable for a body
+        that is still in chunks."""
         return self._split(self._held + data, is_last=False)
 
     def finish(self) -> list[CapturePiece]:
@@ -85,6 +90,7 @@ class HttpHeads:
                     break
                 line = data[position:end]
                 out.append(CapturePiece(self._offset + position, line, is_head=True))
+                self._may_be_chunked = self._may_be_chunked or bool(_CHUNKED.match(line))
                 # RFC 9112 §2.1: an empty line ends the head. Several heads in a row (100 Continue,
                 # a redirect) are one after the other.
                 self._in_head = bool(line.strip())
@@ -92,6 +98,13 @@ class HttpHeads:
                 continue
             begin = self._next_head(data, position, is_last=is_last)
             if begin > position:
+                # curl removes the framing of chunks (RFC 9112 §7.1), unless it is told not to.
+                if self._may_be_chunked and _CHUNK_SIZE.match(data, position):
+                    raise Unreadable(
+                        "the body is still in chunks; record it without curl's --raw",
+                        offset=self._offset + position,
+                    )
+                self._may_be_chunked = False
                 out.append(CapturePiece(self._offset + position, data[position:begin]))
                 position = begin
             if begin < len(data):

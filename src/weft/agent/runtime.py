@@ -380,11 +380,11 @@ class AgentRuntime:
                         return ApprovalDecided(approval, call.id, approved, by, reason, scope)
                     word = "approved" if was.approved else "denied"
                     if was.approved != approved:
-                        raise IllegalEvent(f"the call was {word} already, by {was.by}")
+                        raise IllegalEvent(f"the call has already been {word}, by {was.by}")
                     if approved and _SCOPES.index(scope) > _SCOPES.index(was.scope):
                         # Not silently: whoever approves the tool expects not to be asked again.
                         raise IllegalEvent(
-                            f"the call was approved already, by {was.by}, with scope {was.scope}"
+                            f"the call has already been approved, by {was.by}, with scope {was.scope}"
                         )
                     return None
             raise NotFound(f"no approval {approval[:200]!r} in run {id[:200]!r}")
@@ -581,7 +581,7 @@ class AgentRuntime:
         sent = time.monotonic()
         claim = await self._store.claim_run(id, self._environment.lease)
         if claim.outcome != "claimed":
-            raise RunBusy(f"run {id[:200]!r}: somebody works on it; a step needs it alone")
+            raise RunBusy(f"run {id[:200]!r}: another process is working on it; a step needs it alone")
         try:
             driver = RunDriver(
                 self._environment, id, claim.epoch, sent, self._followers.notify, claim.overdue

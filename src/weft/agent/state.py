@@ -459,7 +459,7 @@ class RunState:
             if id not in self.calls or self.calls[id].state is not AWAITED:
                 known = [call.id for call in self.open_calls if call.state is AWAITED]
                 raise IllegalEvent(
-                    f"outputs.submitted for call {id!r}: nobody waits for it; "
+                    f"outputs.submitted for call {id!r}: it is not waiting for an output; "
                     f"expected {', '.join(map(repr, known)) or 'none'}"
                 )
         for output in event.outputs:
