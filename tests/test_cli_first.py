@@ -204,6 +204,14 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
     assert "failed   settings: weft.toml:2: server.prot: no such setting; did you mean port?" in out
 
 
+def test_doctor_finds_what_the_gateway_would_not_start_with(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text(DEMO + '[server]\nhooks = ["nomod:x"]\n')
+    code, out, _ = run(tmp_path, "doctor")
+    assert code == 1
+    assert re.search(r"^failed   settings: weft.toml:\d+: server.hooks", out, re.MULTILINE)
+    assert "ok       settings" not in out
+
+
 def test_keys_in_the_store_are_known(tmp_path: Path) -> None:
     (tmp_path / "weft.toml").write_text(DEMO + '[server]\nhost = "0.0.0.0"\n')
     for name in ("bob", "carol"):

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.assembler import Response
+from weft.dialects.requests.codec import Loss
 from weft.findings import Finding
 from weft.gateway import logs
 from weft.parts import ErrorPart, Usage
@@ -93,6 +95,36 @@ def test_what_a_finding_quotes_is_masked(quoted: str, other: str) -> None:
     assert isinstance(found, list)
     assert found[0]["detail"] == "call '…': not '…': dropped"
     assert found[1]["detail"] == "call '…': not '…'"
+
+
+WARNINGS = {
+    'unknown field "planted" (did you mean "max_tokens"?)': (
+        "unknown field '…' (did you mean \"max_tokens\"?)"
+    ),
+    'unknown field "planted": dropped': "unknown field '…': dropped",
+    "planted is not available on Gemini; the default is used": (
+        "'…' is not available on Gemini; the default is used"
+    ),
+    "dropped: Chat has no tier planted": "dropped: Chat has no tier '…'",
+    "dropped: planted that another upstream ran": "dropped: '…' that another upstream ran",
+    "call planted is there twice; the first is kept": (
+        "call '…' is there twice; the first is kept"
+    ),
+    "call planted\n has two results; the first is kept": (
+        "call '…' has two results; the first is kept"
+    ),
+    "dropped: Chat has no tier " + "planted" * 100: "'…'",
+    "dropped: Gemini has no equivalent": "dropped: Gemini has no equivalent",
+}
+
+
+@pytest.mark.parametrize(("detail", "shown"), WARNINGS.items())
+def test_a_warning_is_logged_without_values_of_the_client(detail: str, shown: str) -> None:
+    record = RequestRecord("req_1", "gemini", "a/m", "", False)
+    record.losses = (Loss("seed", "adapted", "planted"), Loss("p" * 300, "warned", detail))
+    assert logs.request(record, SCRUB)["warned"] == [{"path": "p" * 200, "detail": shown}]
+    record.losses = record.losses[:1]
+    assert "warned" not in logs.request(record, SCRUB)
 
 
 def test_a_request_is_one_line() -> None:

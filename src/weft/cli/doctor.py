@@ -16,6 +16,7 @@ import click
 from weft.cli.store_check import store_name, store_problem, stored_keys
 from weft.cli.upstream_check import check_upstreams
 from weft.gateway.agents import load_agents
+from weft.gateway.hooks import load_hooks
 from weft.gateway.probes import MIN_FREE_DISK, disk_of, free_bytes
 from weft.gateway.settings import Settings, SettingsError, load
 from weft.store.accounts import StoredKey
@@ -60,8 +61,10 @@ def _diagnoses(config: Path | None) -> Iterator[Diagnosis]:
     found.append(f"SQLite {sqlite3.sqlite_version}")
     yield Diagnosis("ok", "versions", ", ".join(found))
     try:
+        # As `weft serve` does, so that what is ok here starts there.
         settings = load(config, os.environ)
         load_agents(settings)
+        load_hooks(settings)
     except SettingsError as error:
         for problem in error.problems:
             advice = "mend this setting; docs/settings.md describes each"

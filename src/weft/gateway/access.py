@@ -12,7 +12,8 @@ CLIENT_GONE = 499
 
 
 class AccessRecord(msgspec.Struct, gc=False):
-    """One HTTP request, or one WebSocket."""
+    """One HTTP request, or one WebSocket. Of a request that the application never saw, the id is
+    empty, and so are method and path if they had not arrived."""
 
     id: str
     method: str

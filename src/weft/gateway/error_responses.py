@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from weft.dialects import DIALECTS, dialect_of
 from weft.dialects.error_classes import ErrorClass, new_error
+from weft.parts import ErrorPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,10 @@ class ErrorResponse:
     message: str
     kind: ErrorClass = "bad-request"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def part(self) -> ErrorPart:
+        return new_error(self.kind, self.message)
 
 
 MALFORMED = ErrorResponse(400, "The request is not valid HTTP/1.1.")
@@ -39,7 +44,7 @@ def render(error: ErrorResponse, target: bytes, headers: list[tuple[bytes, bytes
     # latin-1 never fails.
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
-    _, body = write(new_error(error.kind, error.message))
+    _, body = write(error.part)
     length = (b"content-length", b"%d" % len(body))
     phrase = http.HTTPStatus(error.status).phrase.encode()
     lines = [b"HTTP/1.1 %d %s" % (error.status, phrase)]

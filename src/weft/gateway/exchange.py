@@ -7,8 +7,10 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
+from weft.gateway.access import note_response
 from weft.gateway.buffered_transport import BufferedTransport, DirectWriter
 from weft.gateway.connections import ConnectionRegistry, TrackedConnection
+from weft.gateway.error_responses import ErrorResponse
 from weft.gateway.uvicorn_internals import (
     ASGIReceiveEvent,
     ASGISendEvent,
@@ -52,6 +54,10 @@ class Cycle(RequestResponseCycle):
     ends_with_connection = False
     """Whether the body of the response has neither a length nor chunks."""
 
+    replacement: ErrorResponse | None = None
+    """What the client gets instead of the app's response, if its body is refused. The app learns
+    only that it need not answer."""
+
     def disconnect(self) -> None:
         """Tells the app that its client disconnected."""
         if not self.response_complete:
@@ -71,6 +77,10 @@ class Cycle(RequestResponseCycle):
                 self.arrival.clear()
                 await self.arrival.wait()
         if self.disconnected or self.response_complete:
+            # Here, since this runs in the task of the request, which its access record belongs to;
+            # and an app that misses a part of the body is waiting here for it.
+            if self.replacement is not None:
+                note_response(self.replacement.status, self.replacement.part)
             return {"type": "http.disconnect"}
         body, self.body, self.has_news = bytes(self.body), bytearray(), False
         return {"type": "http.request", "body": body, "more_body": self.more_body}

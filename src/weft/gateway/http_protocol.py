@@ -19,6 +19,7 @@ replaces that of its own request; if that has begun, the connection is closed wi
 import asyncio
 import logging
 import math
+import time
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,6 +29,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from weft.gateway.access import AccessRecord
 from weft.gateway.buffered_transport import BufferedTransport
 from weft.gateway.connections import ConnectionRegistry
 from weft.gateway.error_responses import (
@@ -52,6 +54,7 @@ from weft.gateway.uvicorn_internals import (
     HttpToolsProtocol,
     ServerState,
 )
+from weft.log_events import log_event
 
 MAX_PIPELINED = 65536
 """Bytes of pipelined requests that are buffered while one is answered."""
@@ -121,6 +124,14 @@ IDLE, HEAD, BODY, REPARSING, DISCARDING, WEBSOCKET, CLOSED = ReadPhase
 _NOT_PARSING = (DISCARDING, WEBSOCKET, CLOSED)
 
 
+class RejectedIn(Enum):
+    """How far a request has come when it is rejected."""
+
+    CONNECTION = auto()  # the app never sees it
+    APP = auto()  # which has sent nothing
+    RESPONSE = auto()  # of which the client has some, or all
+
+
 class BodyRateLimit:
     """A token bucket of seconds: time drains it, received bytes refill it. It stays full while we
     do not read, or have not sent 100 Continue yet."""
@@ -188,6 +199,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.url = b""
         self._phase = IDLE
         self._deadline = math.inf  # for the head, or for the end of lingering
+        self._began = self.loop.time()  # when a head was first waited for
         self._pending = 0  # bytes since the head began, or since the parser last reported a body
         self._fields = 0
         self._unread_allowance = 0
@@ -335,8 +347,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         self._phase = HEAD
-        self._deadline = self.loop.time() + self.limits.head_time
+        self._began = self.loop.time()
+        self._deadline = self._began + self.limits.head_time
         self._pending = 0
+        self.url = b""  # not that of the request before, if this one is refused without one
 
     def on_message_begin(self) -> None:
         if self._phase is IDLE:  # in the same packet as the end of the previous request
@@ -537,27 +551,51 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _reject(self, error: ErrorResponse) -> None:
-        log.info("rejected a request: %d %s", error.status, error.message)
         response = render(error, self.url, self.server_state.default_headers)
-        is_too_late = self._phase is BODY and self._drop_current_response()
+        stage = RejectedIn.CONNECTION
+        if self._phase is BODY:
+            stage = self._drop_current_response(error)
+        self._log_rejection(error, stage)
         self._phase, self._deadline = DISCARDING, math.inf
-        if is_too_late:
+        if stage is RejectedIn.RESPONSE:
             self.transport.close()
         elif self._responses:
             self._final_response = response
         else:
             self._send_final_response(response)
 
-    def _drop_current_response(self) -> bool:
-        """Drops the response to the request being read; returns whether the client has received
-        any of it."""
+    def _drop_current_response(self, error: ErrorResponse) -> RejectedIn:
+        """Drops the response to the request being read, which `error` replaces if that is still
+        possible."""
         if not self._responses or self._responses[-1] is not self.cycle:
-            return True  # all of it
+            return RejectedIn.RESPONSE  # the client has all of it
         self._responses.pop()
         if self._responses:  # its app was not even started
-            return False
+            return RejectedIn.CONNECTION
+        has_begun = self.cycle.response_started
+        if not has_begun:
+            self.cycle.replacement = error
         self.cycle.disconnect()
-        return self.cycle.response_started
+        return RejectedIn.RESPONSE if has_begun else RejectedIn.APP
+
+    def _log_rejection(self, error: ErrorResponse, stage: RejectedIn) -> None:
+        """Logs a rejection, unless the app will: each request has one line."""
+        # Clients and load balancers open connections in advance: without a byte it is no request.
+        is_request = self._pending > 0 or error is not SLOW_HEAD
+        if stage is RejectedIn.RESPONSE or not is_request:
+            log.info("closed a connection: %s", error.message, extra=log_event("connection-closed"))
+        elif stage is RejectedIn.CONNECTION:
+            method, path = self._request_line()
+            started = time.time() - (self.loop.time() - self._began)
+            record = AccessRecord("", method, path, "", error.status, error.part, started)
+            refused = {"refused_request": record}
+            log.warning("refused a request: %d %s", error.status, error.message, extra=refused)
+
+    def _request_line(self) -> tuple[str, str]:
+        """The method and the path of the request that is read, as far as they are known."""
+        if not self.url:  # before it the parser has a method, but not the client's
+            return "", ""
+        return self.parser.get_method().decode("latin-1"), path_of(self.url)
 
     def _send_final_response(self, response: bytes) -> None:
         self._final_response = None
@@ -662,6 +700,16 @@ def _new_parser(connection: HttpProtocol) -> httptools.HttpRequestParser:
     # request, too.
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
+
+
+def path_of(target: bytes) -> str:
+    """The path of a target that may be cut off or malformed, without the user and the query that it
+    may have; empty if there is none."""
+    path = target.partition(b"?")[0].partition(b"#")[0]
+    if not path.startswith(b"/"):  # of a whole URL, or of nothing that is allowed
+        _, slash, rest = path.partition(b"://")[2].partition(b"/")
+        path = slash + rest
+    return unquote(path.decode("latin-1"))
 
 
 def _nothing() -> None:

@@ -13,12 +13,15 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 
 import msgspec
 
 from weft.assembler import Failure
-from weft.dialects.error_classes import class_of, extra_of
+from weft.dialects.error_classes import CLASSES, class_of, extra_of
+from weft.dialects.requests.codec import Loss
 from weft.errors import InternalError
+from weft.findings import MAX_DETAIL
 from weft.gateway.access import AccessRecord
 from weft.gateway.log_text import render_text
 from weft.parts import ErrorKind, ErrorPart
@@ -34,7 +37,10 @@ _ACCEPT_NOISE = "socket.accept() out of system resource"
 """Logged by asyncio every second without file descriptors; descriptors.py logs it once."""
 
 MAX_FINDINGS = 20
-"""The most findings in one line."""
+"""The most findings in one line, and the most fields that were warned of."""
+
+MAX_PATH = 200
+"""The most characters of a path in one line: nothing else bounds what a client chooses."""
 
 _OWN_MESSAGES = frozenset[ErrorKind](
     ("truncated", "malformed", "empty", "timeout", "cancelled", "too-large")
@@ -46,6 +52,18 @@ _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\\?$)|"(?:[^"\\]|\\.)*+(?:"|\\?$)""", re.DOTALL)
 """Quotations in a finding, as written by repr(); the last one may be cut off."""
+
+_HINT = re.compile(r' \(did you mean "\w+"\?\)\Z')
+"""The end of a warning of an unknown field. What it quotes is a name of ours."""
+
+_VALUE = re.compile(
+    r"(?<=\Acall ).*(?= is there twice| has two results)"
+    r"|(?<=\Adropped: ).*(?= that another upstream ran)"
+    r"|\A.*(?= is not available on )"
+    r"|(?<= has no tier ).*",
+    re.DOTALL,
+)
+"""Values of the client that warnings quote without quotation marks."""
 
 _SAFE_MESSAGES = (OSError, InternalError)
 """Exceptions whose messages quote neither requests nor responses."""
@@ -65,6 +83,10 @@ class JsonLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            refused = getattr(record, "refused_request", None)
+            if isinstance(refused, AccessRecord):
+                write(_refusal(refused, self._scrub))
+                return
             line: dict[str, object] = {
                 "time": round(record.created, 3),
                 "level": record.levelname.lower(),
@@ -182,8 +204,10 @@ def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
         ]
         if len(record.findings) > MAX_FINDINGS:
             line["more_findings"] = len(record.findings) - MAX_FINDINGS
+    if record.losses:
+        line |= _warned(record.losses, scrub)
     if failure is not None:
-        line["error"] = _error(failure, scrub)
+        line["error"] = _error(failure, scrub, record.status)
     if record.unstored is not None:
         line["unstored"] = scrub(record.unstored)
     if response is not None:
@@ -203,18 +227,31 @@ def access(record: AccessRecord, scrub: Scrubber) -> dict[str, object]:
         "from": "weft.request",
         "id": record.id,
         "method": record.method,
-        "path": scrub(record.path[:200]),
+        "path": scrub(record.path[:MAX_PATH]),
         "status": record.status,
         "ms": round(1000 * (ended - record.started), 1),
     }
     if record.caller:
         line["key"] = record.caller
     if error is not None:
-        line["error"] = _error(error, scrub)
+        line["error"] = found = _error(error, scrub, record.status)
         if record.status in _OWN_STATUSES and error.kind == "internal":
-            message = _QUOTED.sub("'…'", scrub(error.message))
-            line["error"] = {**_error(error, scrub), "message": message}
+            found["message"] = _QUOTED.sub("'…'", scrub(error.message))
     return line
+
+
+def _refusal(record: AccessRecord, scrub: Scrubber) -> dict[str, object]:
+    """The line of a request that the application never saw: as that of others, without what is not
+    known of it."""
+    line = access(record, scrub)
+    for name in ("id", "method", "path"):
+        if not line[name]:
+            del line[name]
+    if record.error is not None:
+        # Whatever the status: such a message is the same for every request.
+        sent = _error(record.error, scrub, record.status)
+        line["error"] = {**sent, "message": record.error.message}
+    return {"event": "request-refused", **line}
 
 
 def access_level(record: AccessRecord) -> str:
@@ -227,16 +264,47 @@ def access_level(record: AccessRecord) -> str:
 _PROBES = frozenset(("/health", "/ready", "/metrics", "/", "/api/hello"))
 
 
-def _error(failure: ErrorPart | Failure, scrub: Scrubber) -> dict[str, object]:
-    """An error without what it quotes."""
-    kind = "client-gone" if failure.kind == "cancelled" else failure.kind
-    found: dict[str, object] = {"kind": kind}
-    found["class"] = class_of(failure)
+def _warned(losses: Sequence[Loss], scrub: Scrubber) -> dict[str, object]:
+    """The fields of the request that could not be carried in full, if there are any."""
+    warned = [loss for loss in losses if loss.outcome == "warned"]
+    if not warned:
+        return {}
+    found: dict[str, object] = {
+        "warned": [
+            {"path": scrub(one.path[:MAX_PATH]), "detail": scrub(_without_values(one.detail))}
+            for one in warned[:MAX_FINDINGS]
+        ]
+    }
+    if len(warned) > MAX_FINDINGS:
+        found["more_warned"] = len(warned) - MAX_FINDINGS
+    return found
+
+
+def _without_values(detail: str) -> str:
+    """What a warning says, without what it quotes."""
+    if len(detail) > MAX_DETAIL:  # our own words never are: it quotes something long
+        return "'…'"
+    hint = _HINT.search(detail)
+    end = len(detail) if hint is None else hint.start()
+    return _VALUE.sub("'…'", _QUOTED.sub("'…'", detail[:end])) + detail[end:]
+
+
+def _error(failure: ErrorPart | Failure, scrub: Scrubber, sent: int) -> dict[str, object]:
+    """An error without what it quotes. `sent` is the status that the client got."""
+    found: dict[str, object] = {}
+    is_internal, error_class = failure.kind == "internal", class_of(failure)
+    # Weft refuses requests with errors of its own, whose kind would call a mistake of the client
+    # ours: then the class alone says whose it is.
+    if not (is_internal and CLASSES[error_class].status < 500):
+        found["kind"] = "client-gone" if failure.kind == "cancelled" else failure.kind
+    found["class"] = error_class
     code = scrub(str(failure.code)) if failure.code is not None else ""
     if _CODE.fullmatch(code):
         found["code"] = code
     if failure.status is not None:
-        found["status"] = failure.status
+        # That of an upstream is no status of ours, and a stream that has begun was a 200.
+        is_sent = is_internal and sent >= 400
+        found["status"] = sent if is_sent else failure.status
     # `connected` is set by our own HTTP client, whose messages are in our own words.
     if failure.kind in _OWN_MESSAGES or extra_of(failure).connected is not None:
         found["message"] = scrub(failure.message)
