@@ -454,10 +454,13 @@ def test_a_budget_is_spent_once_whoever_asks(office: Office) -> None:
     office.upstream.named("costly", [answer(COSTLY)])
     found = office.ask_at_once("spender", f"{CHAT}/costly", 24)
     assert sorted(one.status for one in found) == [200] * 5 + [429] * 19
-    refused = next(one for one in found if one.status == 429)
-    assert json.loads(refused.body)["error"]["code"] == "insufficient_quota"
+    # Those that came while the five ran might have been lucky a moment later.
+    codes = {json.loads(one.body)["error"]["code"] for one in found if one.status == 429}
+    assert codes <= {"insufficient_quota", "rate_limit_exceeded"}
     (row,) = office.wait_for_requests("spender", 5, "?group_by=model")
     assert row["cost"] == pytest.approx(5.0)
+    refused = office.ask("spender", f"{CHAT}/costly")
+    assert json.loads(refused.body)["error"]["code"] == "insufficient_quota"
     assert len(office.upstream.exchanges("costly")) >= 5
 
 

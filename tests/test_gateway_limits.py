@@ -28,6 +28,7 @@ from weft.prices import DOLLAR, Price, PriceTable
 from weft.relay.incoming import IncomingRequest, RequestBody
 from weft.relay.metering import Charge
 from weft.scrub import Secret
+from weft.store.accounts import KeyBudget
 from weft.store.sql import SqlStore
 from weft.store.urls import store_from_url
 
@@ -157,6 +158,58 @@ def test_new_rules_replace_the_limits_of_a_key_and_equal_ones_do_not() -> None:
         assert await admit(KeyRules()) == 5
         assert await admit(KeyRules(models=("demo/*",))) == 5
         assert await admit(KeyRules(requests_per_minute=2)) == 2
+
+    asyncio.run(play())
+
+
+def test_lower_limits_of_one_process_count_what_was_taken_before() -> None:
+    async def play() -> None:
+        store = LocalLimits()
+        assert (await store.reserve_streams("alice", "", 3, 3, 0)).granted == 3
+        assert (await store.reserve_streams("alice", "", 1, 1, 0)).granted == 0
+        await store.release("alice", "streams", "", 2)
+        assert (await store.reserve_streams("alice", "", 1, 1, 0)).granted == 0
+        await store.release("alice", "streams", "", 1)
+        assert (await store.reserve_streams("alice", "", 1, 1, 0)).granted == 1
+
+    asyncio.run(play())
+
+
+def test_accounts_by_old_rules_return_everything_once_their_requests_have_ended(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        store = store_from_url(f"sqlite:///{tmp_path / 'store.db'}")
+        await store.open()
+        await store.take_lease(15.0)
+        keys = KeyRing([], store.accounts)
+        one = Limiter(keys, UsageLedger(store, PRICES), PRICES, store)
+
+        async def admit(rules: KeyRules) -> Admission:
+            keys.update([ClientKey("alice", Secret("0123456789"), rules)])
+            return (await admitted([one], 1))[0]
+
+        async def give_back() -> tuple[int, int]:
+            """Returns the money, in dollars, and the streams that nobody has then."""
+            await one.ledger.flush()
+            await one.give_back()
+            budget, server = KeyBudget(total=100 * DOLLAR), store.server
+            money = await store.accounts.reserve_money("alice", server, budget, 0, 0)
+            streams = await store.accounts.reserve_streams("alice", server, 100, 0, 0)
+            return money.left // DOLLAR, streams.left
+
+        limited = KeyRules(budget=BudgetSettings(total=100.0), streams=100, requests_per_minute=100)
+        lower = KeyRules(budget=BudgetSettings(total=90.0), streams=60, tokens_per_minute=50_000)
+        running = [await admit(limited), await admit(lower), await admit(KeyRules())]
+        # Only what may be needed: a dollar and a slot for each.
+        assert await give_back() == (98, 98)
+        use(running[0], 3_000)
+        assert await give_back() == (96, 99)
+        use(running[1], 500)
+        use(running[2], 1_500)
+        assert await give_back() == (95, 100)
+        assert await give_back() == (95, 100)
+        await store.close()
 
     asyncio.run(play())
 

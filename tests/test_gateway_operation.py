@@ -86,7 +86,11 @@ def test_every_attempt_failover_and_pause_is_an_event_with_its_reason(tmp_path: 
     messages = [one["message"] for one in told]
     assert messages[0] == "bad/m: attempt 1 failed: HTTP 500; retry in 0.00 s"
     assert messages[2] == "failover: good/m after bad/m failed: HTTP 500"
-    assert messages[7].startswith("failover: good/m after bad/m failed: HTTP 503")
+    # It was not asked.
+    assert messages[7].startswith(
+        'failover: good/m because bad/m was not asked: upstream "bad", model "m": paused for '
+    )
+    assert messages[7].endswith(" after 2 failures in a row (last: HTTP 500)")
     (first, *_) = [line for line in lines(server) if line["from"] == "weft.request"]
     assert first["tried"] == ["bad/m: HTTP 500", "bad/m: HTTP 500", "good/m"]
     assert [one["event"] for one in lines(server)[-2:]] == ["draining", "stopped"]
@@ -300,6 +304,35 @@ def test_new_prices_apply_to_the_next_response(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGHUP)
         until(lambda: len(events(server, "reloaded")) == 2, "reload")
     assert [one["settings"] for one in events(server, "restart-needed")] == [["otel"]]
+
+
+def test_agents_run_on_until_the_restart_that_new_ones_need(tmp_path: Path) -> None:
+    def reload(text: str) -> None:
+        before = len(events(server, "reloaded"))
+        (tmp_path / "weft.toml").write_text(text)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: len(events(server, "reloaded")) > before, "reload")
+
+    began = DEMO + "[agents.live]\nmodel = 'demo/chat'\n"
+    renamed = began.replace("live", "other")
+    otel = "[otel]\nendpoint = 'http://127.0.0.1:9'\n[server.limits]\ntools = 3\n"
+    with gateway(began, tmp_path) as server:
+        assert ask(server, "live").status_code == 200
+        for text in (renamed, renamed + "[models]\nx = 'demo/chat'\n", renamed + otel):
+            reload(text)
+            assert ask(server, "live").status_code == 200
+            missing = ask(server, "other")
+            assert missing.status_code == 404
+            assert "live" in missing.json()["error"]["message"]
+        reload(began + "[models]\nx = 'demo/chat'\n")
+        reload(began)
+        assert ask(server, "live").status_code == 200
+    # What runs is compared with the file, not what the file was before.
+    assert [one["settings"] for one in events(server, "restart-needed")] == [
+        ["agents"],
+        ["agents"],
+        ["server.limits", "agents", "otel"],
+    ]
 
 
 def cost(server: Gateway) -> float:

@@ -384,7 +384,8 @@ class AgentRuntime:
                     if approved and _SCOPES.index(scope) > _SCOPES.index(was.scope):
                         # Not silently: whoever approves the tool expects not to be asked again.
                         raise IllegalEvent(
-                            f"the call has already been approved, by {was.by}, with scope {was.scope}"
+                            f"the call has already been approved, by {was.by}, "
+                            f"with scope {was.scope}"
                         )
                     return None
             raise NotFound(f"no approval {approval[:200]!r} in run {id[:200]!r}")

@@ -83,9 +83,10 @@ class LocalLimits:
         now = time.time()
         number = int(now // MINUTE)
         of, used = self._used.get((owner, kind), (number, 0))
-        left = max(limit - (used if of == number else 0), 0)
+        used = used if of == number else 0
+        left = max(limit - used, 0)
         granted = min(max(block, need), left) if left >= need else 0
-        self._used[owner, kind] = (number, limit - left + granted)
+        self._used[owner, kind] = (number, used + granted)
         return Window(granted, left - granted, number, (number + 1) * MINUTE - now)
 
     async def untake(self, owner: str, kind: str, number: int, amount: int) -> None:
@@ -96,9 +97,10 @@ class LocalLimits:
     async def reserve_streams(
         self, owner: str, server: str, limit: int, need: int, block: int
     ) -> Reserved:
-        left = max(limit - self._streams.get(owner, 0), 0)
+        used = self._streams.get(owner, 0)
+        left = max(limit - used, 0)  # used may be more, if the limit was higher
         granted = min(max(block, need), left) if left >= need else 0
-        self._streams[owner] = limit - left + granted
+        self._streams[owner] = used + granted
         return Reserved(granted, left - granted, "streams")
 
     async def reserve_money(
@@ -252,12 +254,19 @@ class Money:
         missing = need - self.available
         found = await store.reserve_money(owner, server, self.budget, missing, self.block)
         self.granted += found.granted
-        if self.available < need:
-            limit: int = getattr(self.budget, found.limit)
-            per = "in total" if found.limit == "total" else f"per {found.limit}"
-            message = f"this API key may spend ${limit / DOLLAR:.2f} {per}, which is used up"
-            # OpenAI's status and code for it: their clients know that waiting does not help soon.
-            raise KeyLimitReached(429, "billing", message, found.seconds)
+        if self.available >= need:
+            return
+        limit: int = getattr(self.budget, found.limit)
+        per = "in total" if found.limit == "total" else f"per {found.limit}"
+        message = f"this API key may spend ${limit / DOLLAR:.2f} {per}"
+        # What this process has spent is in the ledger of the store a moment later.
+        if found.unspent - self.spent >= need:
+            message += (
+                ", and running requests have reserved the rest; try again when they have ended"
+            )
+            raise KeyLimitReached(429, "rate", message, 1)
+        # OpenAI's status and code for it: their clients know that waiting does not help soon.
+        raise KeyLimitReached(429, "billing", f"{message}, which is used up", found.seconds)
 
     def take_spent(self) -> int:
         """What was spent, as far as it was reserved: the ledger replaces the reservation."""
@@ -278,6 +287,9 @@ class KeyAccount:
     streams: Streams | None
     money: Money | None
     server: str = ""
+    users: int = 0
+    """Requests that were admitted or wait for it, and have not ended."""
+
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _headers: dict[str, list[RateHeaders]] = field(default_factory=dict)
     """By dialect."""
@@ -347,8 +359,16 @@ class KeyAccount:
             found += (one.limit, (one.remaining, shown_remaining), (one.reset, reset))
         return found
 
-    async def fill(self, store: LimitStore, server: str, need: "Need") -> None:
-        """Takes from the store what is missing. Raises KeyLimitReached, StoreError."""
+    @property
+    def holds_anything(self) -> bool:
+        """Whether something is reserved, such as money that was spent and that the ledger of the
+        store does not have yet."""
+        money, streams = self.money, self.streams
+        has_money = money is not None and (money.granted > 0 or money.spent > 0)
+        return has_money or (streams is not None and streams.held > 0)
+
+    def follow(self, server: str) -> None:
+        """To be called with the id under which this process reserves now."""
         if server != self.server:
             # The lease was lost, and with it what was reserved under the old id.
             self.server = server
@@ -356,6 +376,10 @@ class KeyAccount:
                 self.streams.held = 0
             if self.money is not None:
                 self.money.granted = 0
+
+    async def fill(self, store: LimitStore, server: str, need: "Need") -> None:
+        """Takes from the store what is missing. Raises KeyLimitReached, StoreError."""
+        self.follow(server)
         now = asyncio.get_running_loop().time()
         # Money first: what is taken of a rate and not used is lost.
         if self.money is not None and self.money.available < need.money:
@@ -367,25 +391,34 @@ class KeyAccount:
         if self.requests is not None and not self.requests.covers(need.requests, now):
             await self.requests.take(store, self.name, need.requests)
 
-    async def give_back(self, store: LimitStore, now: float) -> None:
-        """Returns what is reserved and not needed. Raises StoreError."""
-        streams, money, tokens = self.streams, self.money, self.tokens
+    def unknown_rates(self, now: float) -> list[Rate]:
+        """The rates of which this process has taken nothing in this minute."""
+        return [one for one in (self.requests, self.tokens) if one and now >= one.until]
+
+    async def give_back(self, store: LimitStore, now: float, *, keeps: bool = True) -> None:
+        """Returns what is reserved and not needed, and keeps a part of it for the next requests if
+        there may be any. Raises StoreError."""
+        streams, money = self.streams, self.money
         if streams is not None:
             # Taken again by the next request, each time in a transaction, if all were given back.
-            extra = (
-                streams.held - streams.used - (streams.keep if now - streams.used_at < IDLE else 0)
-            )
+            kept = streams.keep if keeps and now - streams.used_at < IDLE else 0
+            extra = streams.held - streams.used - kept
             if extra > 0:
                 streams.held -= extra
                 await store.release(self.name, STREAMS, self.server, extra)
         if money is not None:
-            extra = money.available - (money.block if now - money.used_at < IDLE else 0)
+            kept = money.block if keeps and now - money.used_at < IDLE else 0
+            extra = money.available - kept
             if extra > 0:
                 money.granted -= extra
                 await store.release(self.name, BUDGET, self.server, extra)
+        requests, tokens = self.requests, self.tokens
+        if requests is not None and not keeps and now < requests.until and requests.free > 0:
+            extra, requests.free = requests.free, 0
+            await store.untake(self.name, requests.kind, requests.number, extra)
         if tokens is None or now >= tokens.until:
             return
-        extra = tokens.free - tokens.limit // PARTS
+        extra = tokens.free - (tokens.limit // PARTS if keeps else 0)
         # Responses were shorter or longer than expected: the other processes must know.
         if extra > 0:
             tokens.free -= extra
@@ -443,6 +476,7 @@ class Admission(msgspec.Struct, eq=False):
         if account is None or self.is_closed:
             return
         self.is_closed = True
+        account.users -= 1
         if account.money is not None:
             account.money.in_flight -= need.money
         if account.tokens is not None:
@@ -473,6 +507,9 @@ class Limiter:
         self._store = store
         self._shared: LimitStore = LocalLimits() if store is None else store.accounts
         self._accounts: dict[str, KeyAccount] = {}
+        self._retired: list[KeyAccount] = []
+        """Those whose rules have changed. Their requests settle what was reserved by the old rules,
+        and what is left goes back to the store, where the new account finds it."""
         self._without_limits: dict[str, KeyRules] = {}
         """The rules of keys that limit nothing."""
         self._unlimited = Admission(
@@ -496,7 +533,33 @@ class Limiter:
             account = self._update_account(account, client)
             if account is None:
                 return self._unlimited
-        need = self._need(account, incoming, targets, is_turn)
+        account.users += 1
+        try:
+            return await self._admit(account, incoming, targets, is_turn)
+        except BaseException:
+            account.users -= 1
+            raise
+
+    async def _admit(
+        self,
+        account: KeyAccount,
+        incoming: IncomingRequest,
+        targets: Sequence[Target],
+        is_turn: bool,
+    ) -> Admission:
+        try:
+            need = self._need(account, incoming, targets, is_turn)
+            now = await self._take(account, need)
+        except HttpRejection as refused:
+            if refused.status != 503:  # the store has just not answered
+                refused.headers = await self._rates_of(account, incoming.body.dialect)
+            raise
+        window = -1 if account.tokens is None else account.tokens.number
+        return Admission(self, account, need, now, window)
+
+    async def _take(self, account: KeyAccount, need: Need) -> float:
+        """Returns when the account has given what is needed: the time, by the clock of the event
+        loop. Raises KeyLimitReached."""
         clock = asyncio.get_running_loop().time
         now = clock()
         until = now + STREAM_WAIT
@@ -511,20 +574,33 @@ class Limiter:
             except StoreError:
                 message = "the limits of this API key cannot be checked now"
                 raise KeyLimitReached(503, "overloaded", message, 1) from None
-            except KeyLimitReached as reached:
-                if not isinstance(reached, StreamsReached) or clock() >= until:
-                    reached.headers = account.headers(incoming.body.dialect, clock())
+            except StreamsReached:
+                if clock() >= until:
                     raise
                 await asyncio.sleep(STREAM_POLL)
             now = clock()
-        window = -1 if account.tokens is None else account.tokens.number
-        return Admission(self, account, need, now, window)
+        return now
+
+    async def _rates_of(self, account: KeyAccount, dialect: str) -> Headers:
+        """The headers of a refusal, which may be the first answer in this minute."""
+        clock = asyncio.get_running_loop().time
+        # Usually there are none, and then a refusal waits for nobody.
+        if account.unknown_rates(clock()):
+            try:
+                async with account.lock:
+                    for rate in account.unknown_rates(clock()):
+                        await rate.take(self._shared, account.name, 0)
+            except StoreError:
+                return []
+        return account.headers(dialect, clock())
 
     def _update_account(self, account: KeyAccount | None, client: Client) -> KeyAccount | None:
         """The account by the rules that the client has now; None if it has no limits."""
         if account is not None and account.rules == client.rules:
             account.rules = client.rules
             return account
+        if account is not None:
+            self._retired.append(account)
         account = KeyAccount.of(client)
         if account is None:
             self._accounts.pop(client.name, None)
@@ -597,11 +673,18 @@ class Limiter:
         for account in list(self._accounts.values()):
             async with account.lock:
                 await account.give_back(self._shared, now)
+        for account in list(self._retired):
+            is_idle = not account.users  # and will be: nobody comes to it any more
+            async with account.lock:
+                account.follow(self._server)
+                await account.give_back(self._shared, now, keeps=False)
+            if is_idle and not account.holds_anything:
+                self._retired.remove(account)
 
     def _take_spent(self) -> list[tuple[str, int]]:
         found = [
             (one.name, one.money.take_spent())
-            for one in self._accounts.values()
+            for one in (*self._accounts.values(), *self._retired)
             if one.money is not None
         ]
         return [(name, amount) for name, amount in found if amount]

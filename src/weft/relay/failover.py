@@ -52,22 +52,23 @@ async def open_target(
 ) -> OpenStream:
     """Returns a stream that has content. Raises RequestFailed with the last error if none has."""
     error = ErrorPart("internal", "there is no target")
+    reason = ""
     for number, target in enumerate(targets):
         if number:
-            log.warning(
-                "failover: %s after %s failed: %s",
-                *(target.name, targets[number - 1].name, summary(error)),
-                extra=log_event("failover", state.record.id, target=target.name),
-            )
+            about = log_event("failover", state.record.id, target=target.name)
+            log.warning("failover: %s %s", target.name, reason, extra=about)
         paused = target.breaker.refusal(time.monotonic())
         if paused is not None:
             error = paused
+            # The breaker's own words: they say that it is open, and may be shown to anybody.
+            reason = f"because {target.name} was not asked: {error.message}"
             state.record.attempts.append(Attempt(target.name, error))
         else:
             try:
                 stream = await _with_retries(state, restored, target)
             except RequestFailed as failed:
                 error = failed.error
+                reason = f"after {target.name} failed: {summary(error)}"
                 target.breaker.failed(error, time.monotonic())
             except BaseException:
                 target.breaker.abandoned()

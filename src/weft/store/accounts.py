@@ -134,6 +134,9 @@ class Reserved(msgspec.Struct, frozen=True):
     seconds: float | None = None
     """Until the day or the month is over."""
 
+    unspent: int = 0
+    """What would be left of money without the reservations."""
+
 
 # Keys
 
@@ -320,7 +323,7 @@ def reserve_money(
         left.append((budget.total - (yield from _spent(owner, "")), "total", None))
     least, limit, seconds = min(left, key=lambda one: one[0])
     found = yield from _reserve(owner, BUDGET, server, least - reserved, need, block, limit)
-    return msgspec.structs.replace(found, seconds=seconds)
+    return msgspec.structs.replace(found, seconds=seconds, unspent=max(least, 0))
 
 
 def release(owner: str, kind: str, server: str, amount: int) -> Queries[None]:
