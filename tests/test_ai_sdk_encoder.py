@@ -476,7 +476,7 @@ def test_files_are_urls() -> None:
 def test_opaque_chunks_of_this_dialect_are_written_back_unchanged() -> None:
     own = Opaque("ai-sdk", "data-x", Raw(b'{"type":"data-x","data":1}'))
     assert content(own, head=SAME_DIALECT) == [{"type": "data-x", "data": 1}]
-    assert not_carried(own) == ["opaque: data-x of ai-sdk has no chunk"]
+    assert not_carried(own) == ["opaque: 'data-x' of ai-sdk has no chunk"]
     custom = Opaque("ai-sdk", "custom", Raw(b'{"type":"custom","kind":"p.x"}'))
     assert content(custom, head=SAME_DIALECT) == []
     assert content(custom, head=SAME_DIALECT, quirks=UiQuirks(ui=7)) == [
@@ -486,7 +486,7 @@ def test_opaque_chunks_of_this_dialect_are_written_back_unchanged() -> None:
 
 def test_opaque_items_of_other_dialects_are_custom_chunks_since_version_7() -> None:
     other = Opaque("there", "item", Raw(b'{"x":1}'))
-    assert not_carried(other) == ["opaque: item of there has no chunk"]
+    assert not_carried(other) == ["opaque: 'item' of there has no chunk"]
     assert content(other, quirks=UiQuirks(ui=7)) == [
         {"type": "custom", "kind": "there.item", "providerMetadata": {"there": {"item": {"x": 1}}}}
     ]

@@ -175,13 +175,13 @@ def test_assemble_prints_the_object_of_the_contract(capture: Path) -> None:
                 "code": "call-id-repeated",
                 "at": 2,
                 "offset": CALL.index(b"data: ", CALL.index(b'"look"')),
-                "detail": "call call_1: its id comes again with a later delta",
+                "detail": "call 'call_1': its id comes again with a later delta",
             },
             {
                 "code": "call-nameless",
                 "at": 6,
                 "offset": CALL.index(b"data: [DONE]"),
-                "detail": "call call_2: it never got a name",
+                "detail": "call 'call_2': it never got a name",
             },
         ],
     }
@@ -297,10 +297,10 @@ def test_standard_input_gives_what_the_file_gives(command: list[str], capture: P
     assert run(*command, "/dev/stdin", "-q", given=CALL) == done
 
 
-AGAIN = "call call_1: its id comes again with a later delta"
+AGAIN = "call 'call_1': its id comes again with a later delta"
 REPAIRS = [
     f"event 2 (byte 426): finding call-id-repeated: {AGAIN}",
-    "event 6 (byte 1318): finding call-nameless: call call_2: it never got a name",
+    "event 6 (byte 1318): finding call-nameless: call 'call_2': it never got a name",
 ]
 LOST = (
     "event 6 (byte 1318): finding not-carried: tool-call: the call has no name, or was cut off "
@@ -325,7 +325,7 @@ def test_a_finding_is_one_line_whatever_the_stream_says() -> None:
     entries = [chat.entry(0, id, "look", "{"), chat.entry(0, id, None, "}")]
     raw = chat.stream([chat.calls(entry) for entry in entries], "tool_calls")
     (line,) = run("parts", "-", given=raw).err.splitlines()
-    assert line.endswith(r"call a\nb\x1b[31m: its id comes again with a later delta")
+    assert line.endswith(r"call 'a\nb\x1b[31m': its id comes again with a later delta")
 
 
 def test_what_several_choices_share_is_reported_once() -> None:

@@ -238,7 +238,7 @@ def test_a_signature_of_unknown_origin_is_not_carried() -> None:
 def test_a_foreign_signature_of_a_text_is_not_carried() -> None:
     parts = [TextStart("t"), TextDelta("t", "A"), TextEnd("t", signature="s", origin="else")]
     assert said(written(*parts)) == [{"text": "A"}]
-    assert losses(*parts) == ["text-end: its signature is only for else"]
+    assert losses(*parts) == ["text-end: its signature is only for 'else'"]
 
 
 def test_overlapping_texts_are_written_one_after_the_other() -> None:
@@ -477,7 +477,7 @@ def test_a_file_without_data_or_uri_is_not_carried(file: File) -> None:
 def test_an_opaque_part_is_written_only_for_its_own_dialect() -> None:
     ours, theirs = Opaque("gemini", "part", Raw(b'{"x":1}')), Opaque("else", "item", Raw(b"{}"))
     assert said(written(ours, theirs)) == [{"x": 1}]
-    assert losses(ours, theirs) == ["opaque: item belongs to else"]
+    assert losses(ours, theirs) == ["opaque: 'item' belongs to else"]
 
 
 def grounding(*parts: Part, finish: Part | None = None) -> Json:

@@ -498,7 +498,7 @@ def test_neighbouring_texts_are_joined_with_a_finding() -> None:
         ),
         (
             [TextStart("t"), TextDelta("t", "x"), TextEnd("t", signature="s", origin="other")],
-            "text-end: its signature goes back to other only",
+            "text-end: its signature goes back to 'other' only",
         ),
     ],
 )

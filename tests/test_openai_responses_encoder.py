@@ -417,7 +417,7 @@ def test_a_response_of_this_dialect_ends_as_it_did(
 
 def test_a_finish_reason_without_a_status_is_reported() -> None:
     _, lost = noted(*TEXT, finish=Finish("other", "weather"))
-    assert lost == ["finish: no status for weather"]
+    assert lost == ["finish: no status for 'weather'"]
 
 
 def test_only_the_last_item_of_a_cut_response_is_incomplete() -> None:
@@ -788,7 +788,7 @@ def test_signatures_of_texts_and_late_ones_of_calls_are_reported() -> None:
         finish=Finish("tool-calls"),
     )
     assert lost == [
-        "text-end: its signature is only for gemini",
+        "text-end: its signature is only for 'gemini'",
         "tool-call: a call has no field for a signature",
     ]
 

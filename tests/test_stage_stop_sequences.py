@@ -272,7 +272,7 @@ def test_an_error_after_the_cut_does_not_spoil_the_answer() -> None:
     failed = [ErrorPart("upstream", "no"), Finish("error", usage=USAGE, model="m")]
     out, response = run([START, *text("t", "a END b"), *failed], "END")
     assert out == [START, *text("t", "a "), CUT]
-    assert response.findings[-1].detail == "an error after 'END': dropped: no"
+    assert response.findings[-1].detail == "an error after 'END': dropped: 'no'"
 
 
 def test_a_stream_that_is_given_up_after_the_cut_is_finished() -> None:

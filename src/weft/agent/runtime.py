@@ -582,7 +582,9 @@ class AgentRuntime:
         sent = time.monotonic()
         claim = await self._store.claim_run(id, self._environment.lease)
         if claim.outcome != "claimed":
-            raise RunBusy(f"run {id[:200]!r}: another process is working on it; a step needs it alone")
+            raise RunBusy(
+                f"run {id[:200]!r}: another process is working on it; a step needs it alone"
+            )
         try:
             driver = RunDriver(
                 self._environment, id, claim.epoch, sent, self._followers.notify, claim.overdue

@@ -386,7 +386,7 @@ class UiEncoder:
             kind = f"{part.origin}.{part.kind}"
             out.append(_chunk(SdkEvent("custom", kind=kind, provider_metadata=Raw(held))))
         else:
-            self._not_carried(part.type, part.kind, f"{part.kind} of {part.origin} has no chunk")
+            self._not_carried(part.type, part.kind, f"{part.kind!r} of {part.origin} has no chunk")
 
 
 def _input(call: ToolCall) -> Raw:

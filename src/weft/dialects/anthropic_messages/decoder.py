@@ -218,7 +218,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             # Another id is another message. The official client would merge the content of both
             # into one.
             # capture: another-message-spliced-in
-            detail = f"message {message.id!r} started before {self._id!r} ended"
+            # Without the ids: our own messages are logged as they are, so they must not quote.
+            detail = "another message started before this one ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
             self._end(out)
 
@@ -400,14 +401,14 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             # Late text is content that nobody has seen. Late arguments would change a call that was
             # emitted as complete, and a late signature has nothing left to sign.
             # capture: delta-after-the-stop
-            detail = f"{type} for block {index}, which was stopped before"
+            detail = f"{type!r} for block {index}, which was stopped before"
             self._findings.once("delta-late", f"block {index}", detail)
             if type not in _TEXT_DELTAS:
                 return None
         else:
             # The delta says which type of block it needs; a call then has no id and no name.
             # capture: deltas-without-a-start
-            detail = f"{type} for block {index}, which was not started"
+            detail = f"{type!r} for block {index}, which was not started"
             self._findings.note("start-missing", detail)
         block_type = DELTAS[type].block_type if type in DELTAS else "unknown"
         default = Raw(b'{"type":"%b"}' % block_type.encode())

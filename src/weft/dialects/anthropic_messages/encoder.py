@@ -197,7 +197,7 @@ class MessagesEncoder:
         if self._losses.same_dialect and FINISH_REASONS.get(raw) == reason:
             return raw  # such as pause_turn and compaction, which are both a pause
         if reason == "other":
-            self._losses.not_carried("finish", reason, f"no stop reason for {raw or reason}")
+            self._losses.not_carried("finish", reason, f"no stop reason for {raw or reason!r}")
             # Calls that were written must be run, whatever the upstream called the end.
             return "tool_use" if self._client_called else "end_turn"
         if reason == "stop" and finish.stop_sequence is not None:
@@ -297,7 +297,7 @@ class MessagesEncoder:
 
     def _text_end(self, part: TextEnd) -> None:
         if part.signature is not None:
-            why = f"its signature is only for {part.origin}"
+            why = f"its signature is only for {part.origin!r}"
             self._losses.not_carried("text-end", part.id, why)
         self._end(self._texts[part.id])
 

@@ -215,11 +215,11 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
         if number is None:
             # The specification requires a number in every event; some hosts send none at all.
             # capture: no-sequence-numbers
-            self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
+            self._findings.once("sequence-number-missing", "", f"{type!r} has no sequence_number")
         else:
             # The event counts all the same: the order of arrival is the only one that is certain.
             # capture: sequence-number-twice
-            detail = f"{type} has sequence_number {number} after {self._numbers.last}"
+            detail = f"{type!r} has sequence_number {number} after {self._numbers.last}"
             self._findings.once("sequence-number-disordered", "", detail)
 
     def _ignore(self, event: ResponsesEvent, frame: Frame) -> None:
@@ -256,7 +256,8 @@ class ResponsesDecoder(EventDecoder[ResponsesEvent]):
             self._findings.once("metadata-repeated", "", "response.created was repeated")
         # capture: another-response-spliced-in
         else:  # never merged into the current one
-            detail = f"response {response.id!r} began before {self._response_id!r} ended"
+            # Without the ids: our own messages are logged as they are, so they must not quote.
+            detail = "another response began before this one ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), self._state.out)
             self._items.end_parts(whole=False)
             self._state.out.append(Finish("error"))

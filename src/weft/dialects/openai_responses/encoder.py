@@ -289,7 +289,8 @@ class ResponsesEncoder:
     def _completed(self, part: Finish) -> None:
         response = self.response
         if part.reason == "other":
-            self._items.not_carried(part.type, f"no status for {part.raw_reason or part.reason}")
+            reason = part.raw_reason or part.reason
+            self._items.not_carried(part.type, f"no status for {reason!r}")
         response.status = "completed"
         # An upstream's clock may be ahead of ours.
         response.completed_at = max(self._context.now, response.created_at)
@@ -364,7 +365,7 @@ class ResponsesEncoder:
         text = self._texts.pop(part.id)
         # Texts of another dialect may be signed; this one has no field for it.
         if part.signature is not None:
-            self._items.not_carried(part.type, f"its signature is only for {part.origin}")
+            self._items.not_carried(part.type, f"its signature is only for {part.origin!r}")
         if self._items.is_native:
             self._take_text_end(text, part, self._items.item_extra(part.extra))
         full_text = self._fold.text(part.id)
@@ -533,7 +534,7 @@ class ResponsesEncoder:
     def _opaque(self, part: Opaque) -> None:
         id = decode_or_default(part.raw, wire.Identity).id
         if part.origin != NAME:
-            self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
+            self._items.not_carried(part.type, f"{part.kind!r} belongs to {part.origin}")
         # Only audio becomes an event of its own. Otherwise an upstream could end the response with
         # an item of the type `response.failed`.
         elif part.kind.startswith("response.audio."):

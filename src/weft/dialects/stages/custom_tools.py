@@ -155,7 +155,8 @@ class CustomToolCalls(HandlerStage):
             return False
         call.text, more, code = found
         if more:
-            detail = f"call {id!r}: only {KEY!r} is handed over, not {', '.join(more)}"
+            rest = ", ".join(map(repr, more))
+            detail = f"call {id!r}: only {KEY!r} is handed over, not {rest}"
             self._findings.note("bridge-extra-keys", detail)
         if code is not None:
             self._findings.note(code, f"call {id!r}: the arguments are inside a string")

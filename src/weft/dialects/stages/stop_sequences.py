@@ -271,7 +271,7 @@ class StopSequences(HandlerStage):
 
     def _late_error(self, part: ErrorPart, out: list[Part]) -> None:
         # The answer was complete before the upstream failed.
-        detail = f"an error after {self.matched!r}: dropped: {part.message}"
+        detail = f"an error after {self.matched!r}: dropped: {part.message!r}"
         self._findings.note("stop-cut", detail)
 
     def _finished(self, part: Finish, out: list[Part]) -> None:

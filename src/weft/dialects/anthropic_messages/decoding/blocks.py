@@ -117,7 +117,7 @@ class BlockDecoder:
             row.add(self, block, delta, out)
         else:  # the official client ignores it too
             # capture: deltas-that-do-not-fit
-            detail = f"{type} in a {block.type} block: ignored"
+            detail = f"{type} in a block of type {block.type!r}: ignored"
             self._findings.once("event-unknown", f"{type} {block.type}", detail)
 
     def stop(self, block: BlockState, out: list[Part]) -> None:
@@ -238,7 +238,7 @@ class BlockDecoder:
         type = block.type or ""
         wire_id, content = block.tool_use_id, block.content
         if not wire_id or not isinstance(content, Raw):
-            detail = f"{type} without tool_use_id or content: passed on unparsed"
+            detail = f"{type!r} without tool_use_id or content: passed on unparsed"
             self._findings.note("field-dropped", detail)
             return self._start_opaque(block, raw, out)
         # Only mcp_tool_result has `is_error`. All others say it by the type of their content, such

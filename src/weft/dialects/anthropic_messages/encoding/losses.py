@@ -157,7 +157,7 @@ class MessagesLossReporter:
 
     def opaque(self, part: Opaque) -> Raw | None:
         if part.origin != NAME:
-            self.not_carried(part.type, part.kind, f"{part.kind} belongs to {part.origin}")
+            self.not_carried(part.type, part.kind, f"{part.kind!r} belongs to {part.origin}")
         elif not decode_or_default(part.raw, wire.OptionalType).type:
             self.not_carried(part.type, part.kind, "a block without a type")
         else:

@@ -87,11 +87,11 @@ class PartialArgsWriter:
             # capture: arguments-value-by-value
             return self._string_text(path, value)
         if text is None and value.string_value is None:
-            self.problem = f"no value at {value.json_path}"
+            self.problem = f"no value at {value.json_path!r}"
             return ""
         prefix = self._move_to(path)
         if prefix is None:
-            self.problem = f"{value.json_path} comes too late: a later value was written"
+            self.problem = f"{value.json_path!r} comes too late: a later value was written"
             return ""
         return prefix + (text or '"' + self._string_text(path, value))
 

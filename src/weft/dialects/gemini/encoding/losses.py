@@ -62,7 +62,8 @@ class GeminiLossReporter:
                 return to_base64(envelope)
             foreign = foreign or end.encrypted or end.redacted
         if foreign:
-            self.not_carried(part, f"its signature is only for {end.origin or 'its origin'}")
+            owner = repr(end.origin) if end.origin else "its origin"
+            self.not_carried(part, f"its signature is only for {owner}")
         return None
 
     def call(self, call: ToolCall) -> wire.GeminiPart | wire.GeminiError | None:
@@ -141,7 +142,7 @@ class GeminiLossReporter:
     def opaque(self, part: Opaque) -> Raw | None:
         if part.origin in self._origins and bytes(part.raw)[:1] == b"{":
             return part.raw
-        self.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
+        self.not_carried(part.type, f"{part.kind!r} belongs to {part.origin}")
         return None
 
     def finish(self, finish: Finish, changed_counts: list[str]) -> None:

@@ -102,7 +102,7 @@ class ChatLossReporter:
             return copy_raw(part.extra)
         if part.signature:
             # There are envelopes for reasoning and calls; a text has no field to carry one.
-            self.not_carried("text-end", f"its signature goes back to {part.origin} only")
+            self.not_carried("text-end", f"its signature goes back to {part.origin!r} only")
         return UNSET
 
     def can_write_call(self, part: ToolCall) -> bool:
