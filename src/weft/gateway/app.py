@@ -8,7 +8,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
@@ -54,6 +53,7 @@ from weft.gateway.ledger import UsageLedger
 from weft.gateway.limits import Admission, Limiter
 from weft.gateway.memory import (
     ASCII_FACTOR,
+    RESERVED,
     UNICODE_FACTOR,
     BodyReservation,
     MemoryReservation,
@@ -62,7 +62,7 @@ from weft.gateway.memory import (
 from weft.gateway.metrics import GatewayState, Metrics, ModelLabels, RunCounts
 from weft.gateway.page_files import PageFiles
 from weft.gateway.probes import Probes
-from weft.gateway.reload import LIVE_SERVER, log_reload
+from weft.gateway.reload import applied, log_reload
 from weft.gateway.remote_urls import refuse_urls
 from weft.gateway.router_errors import method_not_allowed, not_found
 from weft.gateway.routes import GET, route_table
@@ -120,6 +120,9 @@ class Gateway:
             schema=limits.schema,
         )
         self._settings = settings
+        """Those in force: a reload does not change what needs a restart."""
+        self._read = settings
+        """Those that were read last."""
         self._server = server
         self._store = settings.store
         self._scrub = Scrubber(settings.secrets)
@@ -217,17 +220,16 @@ class Gateway:
                 agents = self._agents.upstream
                 self._sessions.cancel_begun = lambda entry: agents.cancel_key(entry.owner, entry.id)
             self._routing = Routing({}, {})
-            self._update_routing(self._model_routing.upstreams, settings)
+            self._update_routing(self._model_routing.upstreams)
 
-    def _update_routing(
-        self, upstreams: Mapping[str, Upstream], settings: Settings
-    ) -> list[Upstream]:
-        """Returns the upstreams that are no longer used."""
+    def _update_routing(self, upstreams: Mapping[str, Upstream]) -> list[Upstream]:
+        """Routes as the settings in force say; returns the upstreams that are no longer used."""
+        settings = self._settings
         unused = self._model_routing.update(upstreams, settings.models, settings.policies)
         if self._agents is not None and self._routing is not self._model_routing:
             agents = self._agents.upstream
             name = agents.config.name
-            aliases = {agent: (f"{name}/{agent}",) for agent in self._settings.agents}
+            aliases = {agent: (f"{name}/{agent}",) for agent in settings.agents}
             self._routing.update(
                 {**upstreams, name: agents}, {**aliases, **settings.models}, settings.policies
             )
@@ -236,7 +238,7 @@ class Gateway:
     def reload(self, settings: Settings) -> None:
         """Applies new settings to all further requests (reload.py has the list); open responses go
         on as they began. Raises ValueError if an upstream cannot be used; then nothing changes."""
-        if settings == self._settings:
+        if settings == self._read:
             return
         before = self._routing.upstreams
         upstreams: dict[str, Upstream] = {}
@@ -246,21 +248,21 @@ class Gateway:
             is_same = kept is not None and kept.config == place
             upstreams[place.name] = kept if kept and is_same else upstream_for(place)
         self._scrub.add(settings.secrets)
-        live = {name: getattr(settings.server, name) for name in LIVE_SERVER}
-        self._server = msgspec.structs.replace(self._server, **live)
+        running, self._read = self._settings, settings
+        self._settings = applied(running, settings)
+        self._server = self._settings.server
         self.keepalive, self.reject_lossy = self._server.keepalive, self._server.reject_lossy
         self._keys.update(settings.keys)
         self._prices.update(settings.prices, _urls(settings))
         with suppress(RuntimeError):  # before the loop runs, `running` will do it
             asyncio.get_running_loop().run_in_executor(None, self._prices.preload)
-        for upstream in self._update_routing(upstreams, settings):
+        for upstream in self._update_routing(upstreams):
             if isinstance(upstream, HttpUpstream):
                 upstream.retire()
                 self._retired.append(upstream)
         self._retired = [one for one in self._retired if one.busy]
         logs.begin(self._server.log, self._scrub, self._server.log_format)
-        log_reload(self._settings, settings)
-        self._settings = settings
+        log_reload(running, settings)
 
     def _own_routes(self) -> list[BaseRoute]:
         websocket = WebSocketRoute("/v1/responses", self._sockets)
@@ -423,7 +425,8 @@ class Gateway:
             return False
         scope[BODY] = body
         if len(body) <= self.max_body:  # a larger one is refused
-            self._bodies[scope["weft.id"]] = reserved = MemoryReservation(exchange.memory)
+            reserved = scope[RESERVED] = MemoryReservation(exchange.memory)
+            self._bodies[scope["weft.id"]] = reserved
             reserved.reserve(len(body) * (ASCII_FACTOR if is_ascii_json(body) else UNICODE_FACTOR))
         return True
 
@@ -434,7 +437,7 @@ class Gateway:
         # Memory is reserved for the announced length, before a byte of the body is read: bodies
         # that are half received when the memory runs out could not all be finished.
         body = BodyReservation(scope[EXCHANGE].memory, receive, self.max_body)
-        self._bodies[scope["weft.id"]] = body.reserved
+        self._bodies[scope["weft.id"]] = scope[RESERVED] = body.reserved
         body.expect(headers.get(b"content-length"))
         return body.receive
 

@@ -19,6 +19,7 @@ from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
 from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, decode_body, parse_request
+from weft.gateway.memory import RESERVED
 from weft.gateway.sessions import Sessions, input_items_of, parse_preamble, previous_not_found
 from weft.parts import Usage
 from weft.relay import history
@@ -71,7 +72,8 @@ class CompactResponse(Endpoint):
         preamble = await for_body(body, decode_body, parse_preamble, body)
         incoming = self._build_request(scope, body, self._model_name(preamble), False)
         if self._sessions is not None:
-            incoming = await self._sessions.with_history(incoming, preamble)
+            reserved = scope.get(RESERVED)
+            incoming = await self._sessions.with_history(incoming, preamble, reserved)
         elif preamble.previous_response_id is not None:
             raise RequestFailed(previous_not_found(preamble.previous_response_id))
         raw = incoming.body.raw

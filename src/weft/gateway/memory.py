@@ -2,13 +2,15 @@
 
 A body is in memory several times: as received, as parsed, and as rendered for the upstream. Text
 that is not ASCII takes up to four bytes a character once it is parsed. So a body counts as a
-multiple of its size, measured so that the process stays below the limit.
+multiple of its size, measured so that the process stays below the limit. Earlier turns that a
+request continues count like a part of its body, once they were read.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from weft.dialects.error_classes import new_error
 from weft.gateway.auth import HttpRejection
@@ -20,6 +22,9 @@ ASCII_FACTOR = 6
 
 UNICODE_FACTOR = 12
 """The same for any other body."""
+
+RESERVED = "weft.memory"
+"""The key of the MemoryReservation of a request with a body in the scope."""
 
 
 class MemoryBudget:
@@ -61,6 +66,10 @@ class MemoryReservation(msgspec.Struct, eq=False, gc=False):
             raise HttpRejection(413, new_error("too-large", message))
         message = "the server has no memory for this request at the moment; try again later"
         raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
+
+    def reserve_more(self, size: int) -> None:
+        """Grows by this size. Raises HttpRejection."""
+        self.reserve(self.size + size)
 
     def release(self) -> bool:
         """Drops one holder; returns True if it was the last and the memory is free again."""
@@ -113,6 +122,15 @@ def is_ascii_json(piece: bytes) -> bool:
     """Whether the text in a piece of JSON is ASCII once it is parsed. A backslash at the end may
     begin an escape that is not."""
     return piece.isascii() and b"\\u" not in piece and not piece.endswith(b"\\")
+
+
+def json_cost(pieces: Iterable[bytes | Raw]) -> int:
+    """Returns the bytes that the pieces of a body count."""
+    size, is_ascii = 0, True
+    for piece in pieces:
+        size += len(piece)
+        is_ascii = is_ascii and is_ascii_json(bytes(piece))
+    return size * (ASCII_FACTOR if is_ascii else UNICODE_FACTOR)
 
 
 def message_cost(text: str) -> int:

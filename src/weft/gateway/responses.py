@@ -18,6 +18,7 @@ from weft.gateway.endpoints import (
     decode_body,
     idempotency_key,
 )
+from weft.gateway.memory import RESERVED
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.gateway.stored_responses import response_body, stream_events
 from weft.gateway.writers import EventStreamWriter
@@ -64,7 +65,7 @@ class ResponsesEndpoint(StoringEndpoint):
         incoming = self._build_request(
             scope, body, self._model_name(preamble), bool(preamble.stream)
         )
-        incoming = await self._sessions.with_history(incoming, preamble)
+        incoming = await self._sessions.with_history(incoming, preamble, scope.get(RESERVED))
         key = idempotency_key(scope) if incoming.background else None
         if key is None:
             return incoming

@@ -26,6 +26,7 @@ from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import Preamble
 from weft.gateway.keepalive_timer import KeepaliveTimer
+from weft.gateway.memory import MemoryReservation, json_cost
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
 from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, StorePolicy
@@ -54,6 +55,9 @@ RENEWALS_PER_LEASE = 8
 
 PRUNE_INTERVAL = 3600.0
 """Seconds between two removals of expired responses."""
+
+READERS = 2
+"""Requests that read at the same time what they continue."""
 
 ITEM_REFERENCE = "item_reference"
 REFERENCE_TURNS = 100
@@ -133,6 +137,10 @@ class Sessions:
         """When expired responses were removed last."""
         self.window = window
         self.keepalive = keepalive
+        # How large a history is, is known only when it was read. So few are read at a time, and
+        # memory is reserved for each before the next one is read.
+        self.reading = asyncio.Semaphore(READERS)
+        """Held while a stored history is in memory that is not reserved."""
         self._followers: dict[str, int] = {}
         self._runs: Collection[Run] = ()
         self._detached_runs: set[Run] = set()
@@ -232,9 +240,13 @@ class Sessions:
     # Requests
 
     async def with_history(
-        self, incoming: IncomingRequest, preamble: ResponsesPreamble
+        self,
+        incoming: IncomingRequest,
+        preamble: ResponsesPreamble,
+        reserved: MemoryReservation | None = None,
     ) -> IncomingRequest:
-        """Adds the turns that a request continues. Raises RequestFailed, BadRequest, StoreError."""
+        """Adds the turns that a request continues, which count in `reserved`. Raises RequestFailed,
+        BadRequest, StoreError."""
         conversation = _conversation_id(preamble.conversation)
         if preamble.previous_response_id is not None and conversation is not None:
             raise BadRequest("previous_response_id", "not allowed together with conversation")
@@ -244,13 +256,18 @@ class Sessions:
         raw = incoming.body.raw
         new, has_references = await for_body(raw, _input_items, preamble)
         if has_references:
-            new = await self._resolve_references(incoming.caller, new)
-        body, items = raw, new
-        if preamble.previous_response_id is not None:
-            turns = await self._previous_turns(incoming.caller, preamble.previous_response_id)
-            items = await for_items(len(turns) + len(new), history.with_results, turns, new)
-        elif conversation is not None:
-            earlier = await self._conversation_items(incoming.caller, conversation)
+            async with self.reading:
+                found = await self._referenced_items(incoming.caller, new)
+                await _reserve(reserved, found)
+            new = _with_references(new, found)
+        body, items, previous = raw, new, preamble.previous_response_id
+        if previous is not None or conversation is not None:
+            async with self.reading:
+                if previous is not None:
+                    earlier = await self._previous_items(incoming.caller, previous)
+                else:
+                    earlier = await self._conversation_items(incoming.caller, conversation or "")
+                await _reserve(reserved, earlier)
             items = await for_items(len(earlier) + len(new), history.with_results, earlier, new)
         # Otherwise the body goes on as it came: to render it anew would cost time, and change its
         # bytes. (A text that only mentions item_reference is rendered in vain.)
@@ -268,7 +285,7 @@ class Sessions:
         return replace(
             incoming,
             body=incoming.body if body is raw else RequestBody(RESPONSES, body),
-            previous=preamble.previous_response_id,
+            previous=previous,
             conversation=conversation,
             before=len(items) - len(new),
             background=bool(preamble.background),
@@ -291,8 +308,8 @@ class Sessions:
         policy = StorePolicy(incoming.body.raw, visible=visible, key=key)
         return replace(incoming, store=policy)
 
-    async def _resolve_references(self, owner: str, items: list[Raw]) -> list[Raw]:
-        """Replaces item references by the items of the last turns. Raises HttpRejection."""
+    async def _referenced_items(self, owner: str, items: list[Raw]) -> list[Raw]:
+        """The items of the last turns that these reference, in order. Raises HttpRejection."""
         known: dict[str, Raw] = {}
         for turn in await self.store.newest(owner, REFERENCE_TURNS):
             if _is_continuable(turn):
@@ -300,13 +317,15 @@ class Sessions:
         found: list[Raw] = []
         for index, one in enumerate(items):
             item = history.read_shape(one)
-            if item.type == ITEM_REFERENCE and item.id not in known:
+            if item.type != ITEM_REFERENCE:
+                continue
+            if item.id is None or item.id not in known:
                 message = f"Item with id '{str(item.id)[:100]}' not found."
                 raise HttpRejection(404, new_error("bad-request", message, param=f"input[{index}]"))
-            found.append(known[item.id] if item.type == ITEM_REFERENCE and item.id else one)
+            found.append(known[item.id])
         return found
 
-    async def _previous_turns(self, owner: str, id: str) -> list[Raw]:
+    async def _previous_items(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
         # A chain that begins with a `previous` is cut: that turn was deleted, belongs to another
         # key, or lies further back than the store reads. To continue without it would silently drop
@@ -524,6 +543,20 @@ async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(pause)
 
 
+async def _reserve(reserved: MemoryReservation | None, items: list[Raw]) -> None:
+    """Reserves memory for items that were read. Raises HttpRejection."""
+    if reserved is None or not items:
+        return
+    is_small = sum(map(len, items)) <= SMALL
+    cost = json_cost(items) if is_small else await offload(json_cost, items)
+    try:
+        reserved.reserve_more(cost)
+    except HttpRejection:
+        # The error keeps every frame on its way, and whoever answers with it keeps the error.
+        items.clear()
+        raise
+
+
 def _is_continuable(turn: Entry) -> bool:
     return turn.visible and turn.dialect == RESPONSES
 
@@ -542,6 +575,13 @@ def _input_items(preamble: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The input items of a request, and whether some are references. Raises BadRequest."""
     items = history.input_items(preamble.input)
     return items, ITEM_REFERENCE in [one.type for one in history.read_shapes(items)]
+
+
+def _with_references(items: list[Raw], found: list[Raw]) -> list[Raw]:
+    """The items, with those found in the place of the references to them."""
+    rest = iter(found)
+    is_reference = [one.type == ITEM_REFERENCE for one in history.read_shapes(items)]
+    return [next(rest) if one else item for one, item in zip(is_reference, items, strict=True)]
 
 
 def _by_id(turn: Entry) -> dict[str, Raw]:

@@ -13,6 +13,7 @@ from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.bodies import RequestAborted
 from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, decode_body
+from weft.gateway.memory import RESERVED
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.relay.incoming import IncomingRequest, RequestFailed
 from weft.relay.offload import for_body
@@ -130,7 +131,7 @@ class InputTokens(CountTokens):
         )
         if self._sessions is None:
             return incoming
-        return await self._sessions.with_history(incoming, preamble)
+        return await self._sessions.with_history(incoming, preamble, scope.get(RESERVED))
 
     def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
         request = Restored(incoming.checked(self._gateway.limits))

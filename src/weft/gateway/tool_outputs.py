@@ -27,6 +27,7 @@ from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import DisconnectWatcher, GatewayContext, Scope, Send, decode_body
 from weft.gateway.exchange import EXCHANGE
 from weft.gateway.http_response import ClientConnection
+from weft.gateway.memory import RESERVED, MemoryReservation, json_cost
 from weft.gateway.responses import ResponsesEndpoint
 from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snapshot
 from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
@@ -222,7 +223,24 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
     async def parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         submission = await for_body(body, decode_body, _submission, body)
         id, stream = scope["path_params"]["id"], bool(submission.stream)
-        first = await self._sessions.store.owned(scope["weft.caller"], id)
+        reserved: MemoryReservation | None = scope.get(RESERVED)
+        async with self._sessions.reading:
+            model, request = await self._continuation(scope["weft.caller"], id, submission, body)
+            # It has the options of the first request, which may be larger than the submission.
+            if reserved is not None:
+                reserved.reserve_more(await for_body(request, json_cost, [request]))
+        incoming = self._build_request(scope, request, model, stream)
+        preamble = await for_body(request, parse_preamble, request)
+        continued = await self._sessions.with_history(incoming, preamble, reserved)
+        # Also in a conversation: the continuation is found by it.
+        return replace(continued, previous=id)
+
+    async def _continuation(
+        self, caller: str, id: str, submission: _Submission, body: bytes
+    ) -> tuple[str, bytes]:
+        """Returns the model of a response, and the request that continues it. Raises RequestFailed,
+        BadRequest, StoreError."""
+        first = await self._sessions.store.owned(caller, id)
         if first is None or not first.visible or first.dialect != RESPONSES:
             raise not_found("Response", id)
         if first.status in RUNNING:
@@ -230,15 +248,10 @@ class ToolOutputsEndpoint(ResponsesEndpoint):
 
         def build() -> bytes:
             items = PendingCalls(first).items_for(submission.tool_outputs)
-            return continuation(first, items, stream)
+            return continuation(first, items, bool(submission.stream))
 
         largest = max(body, first.body or b"", first.request, key=len)
-        request = await for_body(largest, build)
-        incoming = self._build_request(scope, request, first.model, stream)
-        preamble = await for_body(request, parse_preamble, request)
-        continued = await self._sessions.with_history(incoming, preamble)
-        # Also in a conversation: the continuation is found by it.
-        return replace(continued, previous=first.id)
+        return first.model, await for_body(largest, build)
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         client = self._client(scope, send)

@@ -35,6 +35,7 @@ from weft.gateway import bodies, http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parse_request
+from weft.gateway.memory import MemoryReservation, json_cost
 from weft.gateway.response_cache import CachedResponse, ResponseCache
 from weft.gateway.sessions import (
     RUNNING,
@@ -244,15 +245,27 @@ class _SocketSession:
 
     async def _handle(self, text: str) -> None:
         """Answers one message."""
+        # The message itself counts in its connection.
+        earlier = self._connection.memory.reservation()
+        try:
+            await self._answer(text, earlier)
+        finally:
+            earlier.release()
+
+    async def _answer(self, text: str, earlier: MemoryReservation) -> None:
+        """The same; `earlier` is for the turns that the message continues."""
         id = fresh_context().ids.mint("req")
         create = _Create()
         try:
             raw = text.encode()
             create, body = await for_body(raw, _decoded, raw, self._gateway.json_limits)
-            incoming = await self._with_history(self._incoming(id, create, body), create)
+            incoming = self._incoming(id, create, body)
+            incoming = await self._with_history(incoming, create, earlier)
             await parse_request(incoming, self._gateway.limits)
-            respond = self._respond if create.generate else self._respond_empty
-            await respond(incoming, create)
+            if create.generate:
+                await self._respond(incoming, create, earlier)
+            else:
+                await self._respond_empty(incoming, create)
             return
         except BadRequest as problem:
             failed = RequestFailed(bad_request(problem))
@@ -290,35 +303,44 @@ class _SocketSession:
             reject_lossy=self._gateway.reject_lossy,
         )
 
-    async def _with_history(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
+    async def _with_history(
+        self, incoming: IncomingRequest, create: _Create, earlier: MemoryReservation
+    ) -> IncomingRequest:
         """Adds the turns that a request continues. Raises RequestFailed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
-            return await self._with_stored(incoming, create)
+            return await self._with_stored(incoming, create, earlier)
         state = self._cache[previous]
         # With `store: false` the store is not consulted: the specification wants
         # previous_response_not_found on a new connection, whatever is stored.
         in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
-            return await self._with_stored(incoming, create)
+            return await self._with_stored(incoming, create, earlier)
         if state is None:
             raise RequestFailed(previous_not_found(previous))
-        return await self._with_cached(incoming, previous, state)
+        return await self._with_cached(incoming, previous, state, earlier)
 
     async def _with_stored(
-        self, incoming: IncomingRequest, preamble: ResponsesPreamble
+        self, incoming: IncomingRequest, preamble: ResponsesPreamble, earlier: MemoryReservation
     ) -> IncomingRequest:
         """Adds the turns in the store, and what is to be stored."""
         sessions = self._sessions
-        return incoming if sessions is None else await sessions.with_history(incoming, preamble)
+        if sessions is None:
+            return incoming
+        return await sessions.with_history(incoming, preamble, earlier)
 
     async def _with_cached(
-        self, incoming: IncomingRequest, previous: str, state: CachedResponse
+        self,
+        incoming: IncomingRequest,
+        previous: str,
+        state: CachedResponse,
+        earlier: MemoryReservation,
     ) -> IncomingRequest:
         """Adds the turns in the cache. If the response is stored, its input holds them all, since
         the store does not have them.
         """
-        raw = incoming.body.raw
+        raw, cached = incoming.body.raw, state.items_json
+        earlier.reserve_more(await for_body(cached, json_cost, [cached]))
 
         def join() -> tuple[bytes, int]:
             new = input_items_of(raw)
@@ -326,22 +348,25 @@ class _SocketSession:
             body = history.with_input(raw, items, "previous_response_id")
             return body, len(items) - len(new)
 
-        body, before = await for_body(max(raw, state.items_json, key=len), join)
+        body, before = await for_body(max(raw, cached, key=len), join)
         # The store sees a request that continues nothing, since it may not have the turns before;
         # what it stores as the request is the client's own message.
         joined = replace(incoming, body=RequestBody(RESPONSES, body))
-        whole = await self._with_stored(joined, await for_body(body, parse_preamble, body))
+        preamble = await for_body(body, parse_preamble, body)
+        whole = await self._with_stored(joined, preamble, earlier)
         whole = replace(whole, before=before)
         if whole.store is None:
             return replace(whole, previous=previous)
         return replace(whole, store=replace(whole.store, request=raw))
 
-    async def _respond(self, incoming: IncomingRequest, create: _Create) -> None:
+    async def _respond(
+        self, incoming: IncomingRequest, create: _Create, earlier: MemoryReservation
+    ) -> None:
         """Streams one response, and caches it."""
         run, sessions = await self._gateway.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
-            last = await self._follow_run(run, sessions, writer)
+            last = await self._follow_run(run, sessions, writer, earlier)
         else:
             last = await self._stream_run(run, writer)
         ended = await for_body(last, _ended, last)
@@ -390,9 +415,17 @@ class _SocketSession:
                 self._gateway.end_run(run)
         return last or b"{}"
 
-    async def _follow_run(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
+    async def _follow_run(
+        self, run: Run, sessions: Sessions, writer: SocketWriter, earlier: MemoryReservation
+    ) -> bytes:
         """The same for a response that goes on for a while after a disconnect."""
-        id = await sessions.detach(run, self._gateway.end_run)
+
+        def ended(run: Run) -> None:
+            self._gateway.end_run(run)
+            earlier.release()
+
+        earlier.holders += 1  # it may outlive its message
+        id = await sessions.detach(run, ended)
         async for events in sessions.events(id):
             await self._send(writer, events)
         entry = await sessions.store.entry(id)
