@@ -68,6 +68,12 @@ def test_where_a_slice_ends_changes_nothing(value: object, shift: int, text: str
         assert found[0] == found[1]
 
 
+def test_objects_are_counted_but_not_braces_in_strings() -> None:
+    many = b",".join([b'{"a":"{{{","b":{}}'] * 20_000)
+    assert check(b"[%b]" % many, JsonLimits()) == 40_000
+    assert check(b'[{"a":"%b"}]' % (b"{" * 100_000), JsonLimits()) == 1
+
+
 def test_the_number_of_all_values_has_a_limit() -> None:
     inner = b"[" + b",".join([b"[]"] * 90_000) + b"]"
     check(b"[%b]" % b",".join([inner] * 5), JsonLimits())

@@ -75,8 +75,9 @@ def body_too_large(limit: int) -> HttpRejection:
     return HttpRejection(413, new_error("too-large", f"the body is larger than {limit} bytes"))
 
 
-def check(body: bytes, shape: JsonLimits) -> None:
-    """Raises BadRequest for a body that is empty or exceeds the limits.
+def check(body: bytes, shape: JsonLimits) -> int:
+    """Raises BadRequest for a body that is empty or exceeds the limits. Returns how many objects it
+    has, if they may be many.
 
     The time is linear in the size, and every step is short, so that a thread lets others run.
     """
@@ -89,8 +90,8 @@ def check(body: bytes, shape: JsonLimits) -> None:
         fewest = min(shape.object_keys, shape.array_items, shape.values)
         is_small = opened <= shape.depth and opened + body.count(b",") < fewest
         if is_small and _LARGE_NUMBER.search(body) is None:
-            return
-    level = values = 0
+            return 0
+    level = values = objects = 0
     has_large_number = False
     structure: list[bytes] = []
     for bare in _without_strings(body):
@@ -104,12 +105,14 @@ def check(body: bytes, shape: JsonLimits) -> None:
         values += marks.count(b",") + steps.count(1)
         if values > shape.values:
             raise BadRequest("", f"more than {shape.values} values")
+        objects += marks.count(b"{")
         structure.append(marks)
         has_large_number = has_large_number or _LARGE_NUMBER.search(bare) is not None
     # Hardly any body gets further.
     may_be_wide = values >= min(shape.object_keys, shape.array_items)
     if has_large_number or (may_be_wide and _is_wide(structure, shape)):
         _JsonScanner(body, shape).run()
+    return objects
 
 
 def _is_wide(structure: Iterable[bytes], shape: JsonLimits) -> bool:

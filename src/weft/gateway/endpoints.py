@@ -23,6 +23,7 @@ from weft.gateway.access import note_response
 from weft.gateway.auth import HttpRejection
 from weft.gateway.exchange import EXCHANGE, Exchange
 from weft.gateway.http_response import ClientConnection, StreamResponse
+from weft.gateway.memory import OBJECT, RESERVED, MemoryReservation
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
@@ -161,7 +162,10 @@ async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> 
         body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
     elif len(body) > gateway.max_body:
         raise bodies.body_too_large(gateway.max_body)
-    await for_body(body, bodies.check, body, gateway.json_limits)
+    objects = await for_body(body, bodies.check, body, gateway.json_limits)
+    reserved: MemoryReservation | None = scope.get(RESERVED)
+    if objects and reserved is not None:
+        reserved.reserve_more(objects * OBJECT)
     return body
 
 

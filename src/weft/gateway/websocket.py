@@ -35,7 +35,7 @@ from weft.gateway import bodies, http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parse_request
-from weft.gateway.memory import MemoryReservation, json_cost
+from weft.gateway.memory import OBJECT, MemoryReservation, json_cost
 from weft.gateway.response_cache import CachedResponse, ResponseCache
 from weft.gateway.sessions import (
     RUNNING,
@@ -246,24 +246,25 @@ class _SocketSession:
     async def _handle(self, text: str) -> None:
         """Answers one message."""
         # The message itself counts in its connection.
-        earlier = self._connection.memory.reservation()
+        memory = self._connection.memory.reservation()
         try:
-            await self._answer(text, earlier)
+            await self._answer(text, memory)
         finally:
-            earlier.release()
+            memory.release()
 
-    async def _answer(self, text: str, earlier: MemoryReservation) -> None:
-        """The same; `earlier` is for the turns that the message continues."""
+    async def _answer(self, text: str, memory: MemoryReservation) -> None:
+        """The same; `memory` is for what it needs beside its text."""
         id = fresh_context().ids.mint("req")
         create = _Create()
         try:
             raw = text.encode()
-            create, body = await for_body(raw, _decoded, raw, self._gateway.json_limits)
+            create, body, objects = await for_body(raw, _decoded, raw, self._gateway.json_limits)
+            memory.reserve_more(objects * OBJECT)
             incoming = self._incoming(id, create, body)
-            incoming = await self._with_history(incoming, create, earlier)
+            incoming = await self._with_history(incoming, create, memory)
             await parse_request(incoming, self._gateway.limits)
             if create.generate:
-                await self._respond(incoming, create, earlier)
+                await self._respond(incoming, create, memory)
             else:
                 await self._respond_empty(incoming, create)
             return
@@ -304,43 +305,43 @@ class _SocketSession:
         )
 
     async def _with_history(
-        self, incoming: IncomingRequest, create: _Create, earlier: MemoryReservation
+        self, incoming: IncomingRequest, create: _Create, memory: MemoryReservation
     ) -> IncomingRequest:
         """Adds the turns that a request continues. Raises RequestFailed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
-            return await self._with_stored(incoming, create, earlier)
+            return await self._with_stored(incoming, create, memory)
         state = self._cache[previous]
         # With `store: false` the store is not consulted: the specification wants
         # previous_response_not_found on a new connection, whatever is stored.
         in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
-            return await self._with_stored(incoming, create, earlier)
+            return await self._with_stored(incoming, create, memory)
         if state is None:
             raise RequestFailed(previous_not_found(previous))
-        return await self._with_cached(incoming, previous, state, earlier)
+        return await self._with_cached(incoming, previous, state, memory)
 
     async def _with_stored(
-        self, incoming: IncomingRequest, preamble: ResponsesPreamble, earlier: MemoryReservation
+        self, incoming: IncomingRequest, preamble: ResponsesPreamble, memory: MemoryReservation
     ) -> IncomingRequest:
         """Adds the turns in the store, and what is to be stored."""
         sessions = self._sessions
         if sessions is None:
             return incoming
-        return await sessions.with_history(incoming, preamble, earlier)
+        return await sessions.with_history(incoming, preamble, memory)
 
     async def _with_cached(
         self,
         incoming: IncomingRequest,
         previous: str,
         state: CachedResponse,
-        earlier: MemoryReservation,
+        memory: MemoryReservation,
     ) -> IncomingRequest:
         """Adds the turns in the cache. If the response is stored, its input holds them all, since
         the store does not have them.
         """
         raw, cached = incoming.body.raw, state.items_json
-        earlier.reserve_more(await for_body(cached, json_cost, [cached]))
+        memory.reserve_more(await for_body(cached, json_cost, [cached]))
 
         def join() -> tuple[bytes, int]:
             new = input_items_of(raw)
@@ -353,20 +354,20 @@ class _SocketSession:
         # what it stores as the request is the client's own message.
         joined = replace(incoming, body=RequestBody(RESPONSES, body))
         preamble = await for_body(body, parse_preamble, body)
-        whole = await self._with_stored(joined, preamble, earlier)
+        whole = await self._with_stored(joined, preamble, memory)
         whole = replace(whole, before=before)
         if whole.store is None:
             return replace(whole, previous=previous)
         return replace(whole, store=replace(whole.store, request=raw))
 
     async def _respond(
-        self, incoming: IncomingRequest, create: _Create, earlier: MemoryReservation
+        self, incoming: IncomingRequest, create: _Create, memory: MemoryReservation
     ) -> None:
         """Streams one response, and caches it."""
         run, sessions = await self._gateway.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
-            last = await self._follow_run(run, sessions, writer, earlier)
+            last = await self._follow_run(run, sessions, writer, memory)
         else:
             last = await self._stream_run(run, writer)
         ended = await for_body(last, _ended, last)
@@ -416,15 +417,15 @@ class _SocketSession:
         return last or b"{}"
 
     async def _follow_run(
-        self, run: Run, sessions: Sessions, writer: SocketWriter, earlier: MemoryReservation
+        self, run: Run, sessions: Sessions, writer: SocketWriter, memory: MemoryReservation
     ) -> bytes:
         """The same for a response that goes on for a while after a disconnect."""
 
         def ended(run: Run) -> None:
             self._gateway.end_run(run)
-            earlier.release()
+            memory.release()
 
-        earlier.holders += 1  # it may outlive its message
+        memory.holders += 1  # it may outlive its message
         id = await sessions.detach(run, ended)
         async for events in sessions.events(id):
             await self._send(writer, events)
@@ -469,10 +470,11 @@ def _empty_response(incoming: IncomingRequest) -> list[Event]:
     return encoder.feed(parts)
 
 
-def _decoded(raw: bytes, shape: bodies.JsonLimits) -> tuple[_Create, dict[str, Raw]]:
-    """Decodes a message: the fields that matter here, and all of them. Raises BadRequest."""
-    bodies.check(raw, shape)
+def _decoded(raw: bytes, shape: bodies.JsonLimits) -> tuple[_Create, dict[str, Raw], int]:
+    """Decodes a message: the fields that matter here, all of them, and the number of objects as
+    `bodies.check` returns it. Raises BadRequest."""
+    objects = bodies.check(raw, shape)
     try:
-        return _create(raw), large_json.members(raw)
+        return _create(raw), large_json.members(raw), objects
     except (ValueError, RecursionError) as problem:
         raise BadRequest("", str(problem)) from None
