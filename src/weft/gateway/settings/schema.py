@@ -128,10 +128,10 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     memory: Count = 536_870_912
     """Memory of all requests of a worker together, while they are received and answered. A body
     counts as six times its size, or twelve times if it is not all ASCII, and 512 bytes for each of
-    its JSON objects if they are many: so much is needed to parse and translate it. Earlier turns that a request continues count in the same way,
-    as soon as they are read. Answers do not count; one that is not streamed is held as a whole. A
-    request that does not fit gets 503, also over a WebSocket; a WebSocket whose message alone does
-    not fit is closed with 1013."""
+    its JSON objects if they are many: so much is needed to parse and translate it. Earlier
+    turns that a request continues count in the same way, as soon as they are read. Answers do not
+    count; one that is not streamed is held as a whole. A request that does not fit gets 503, also
+    over a WebSocket; a WebSocket whose message alone does not fit is closed with 1013."""
 
     connections: Count = 4096
     """Open connections of a worker."""
