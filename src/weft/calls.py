@@ -269,10 +269,7 @@ class Ledger:
             # The name on each fragment, and nothing else: the same name goes on while its JSON is
             # open.
             # capture: no-index-no-id-by-name
-            goes_on = last is not None and (
-                last.name is None or (last.name == entry.name and last.growing)
-            )
-            return (last if goes_on else None), _By.CONTEXT
+            return (last if self._continues(last, entry.name) else None), _By.CONTEXT
         if position is not None and position < len(self._group):
             # Arguments alone, in a chunk with several entries: the same places as in the last such
             # chunk.
@@ -289,6 +286,12 @@ class Ledger:
             call = self._calls[index]
             return call if call.index is None else None
         return None
+
+    @staticmethod
+    def _continues(last: _LedgerCall | None, name: str) -> bool:
+        if last is None:
+            return False
+        return last.name is None or (last.name == name and last.growing)
 
     # Step 2
 

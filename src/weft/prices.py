@@ -106,7 +106,10 @@ class PriceTable:
         if rates is not None and rates.expires is not None:
             now = time.time() if now is None else now
             if rates.expires <= now:
-                rates = self._renew(model, now)
+                rates = self._look_up(model, now)
+                if len(self._known) >= MAX_MODELS:
+                    self._known.clear()
+                self._known[model] = rates
         if rates is None:
             return None
         total = usage.input_tokens or 0
@@ -121,13 +124,6 @@ class PriceTable:
         out = rates.output.at(total) if rates.output.tiers else rates.output.base
         millionths = uncached * into + (usage.output_tokens or 0) * out + cached
         return rates.request + millionths / MILLION
-
-    def _renew(self, model: str, now: float) -> _Rates | None:
-        rates = self._look_up(model, now)
-        if len(self._known) >= MAX_MODELS:
-            self._known.clear()
-        self._known[model] = rates
-        return rates
 
     def preload(self) -> None:
         """Imports the list prices if an upstream needs them. To be called in a thread."""

@@ -25,7 +25,7 @@ from weft.relay.incoming import (
 from weft.relay.metering import AdmittedRequest, AdmitTurn, Charge, cost_of_attempt
 from weft.relay.persistence import Persistence, ResponseWriter
 from weft.relay.request_record import Observer
-from weft.relay.routing import Routing, Target, UnknownModel
+from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.store.base import StoreError
@@ -96,8 +96,14 @@ class RelayModels:
         try:
             if not targets:
                 raise RequestFailed(failure)
-            if request.needs_price:
-                self._check_prices(targets)
+            for target in targets if request.needs_price else ():
+                # Nobody could say what a response of it costs.
+                if self._prices is None or self._prices.cost_of(target.name, Usage(0, 0)) is None:
+                    message = (
+                        f"the price of {target.name[:100]!r} is not known, and the cost of this "
+                        "run is limited; set it in `prices`"
+                    )
+                    raise RequestFailed(new_error("permission", message, param="model"))
             if self._admit is not None:
                 admitted = await self._admit(incoming, targets)
             stream = await run.open()
@@ -110,13 +116,3 @@ class RelayModels:
                 await run.close()
             if admitted is not None:
                 admitted.close()
-
-    def _check_prices(self, targets: Sequence[Target]) -> None:
-        """Raises RequestFailed if nobody could say what a response of one of them costs."""
-        for target in targets:
-            if self._prices is None or self._prices.cost_of(target.name, Usage(0, 0)) is None:
-                message = (
-                    f"the price of {target.name[:100]!r} is not known, and the cost of this run is "
-                    "limited; set it in `prices`"
-                )
-                raise RequestFailed(new_error("permission", message, param="model"))

@@ -585,17 +585,14 @@ class HttpProtocol(HttpToolsProtocol):
         if stage is RejectedIn.RESPONSE or not is_request:
             log.info("closed a connection: %s", error.message, extra=log_event("connection-closed"))
         elif stage is RejectedIn.CONNECTION:
-            method, path = self._request_line()
+            # Without a target the parser has a method, but not the client's.
+            method = self.parser.get_method().decode("latin-1") if self.url else ""
             started = time.time() - (self.loop.time() - self._began)
-            record = AccessRecord("", method, path, "", error.status, error.part, started)
+            record = AccessRecord(
+                "", method, path_of(self.url), "", error.status, error.part, started
+            )
             refused = {"refused_request": record}
             log.warning("refused a request: %d %s", error.status, error.message, extra=refused)
-
-    def _request_line(self) -> tuple[str, str]:
-        """The method and the path of the request that is read, as far as they are known."""
-        if not self.url:  # before it the parser has a method, but not the client's
-            return "", ""
-        return self.parser.get_method().decode("latin-1"), path_of(self.url)
 
     def _send_final_response(self, response: bytes) -> None:
         self._final_response = None

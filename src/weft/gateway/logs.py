@@ -269,24 +269,22 @@ def _warned(losses: Sequence[Loss], scrub: Scrubber) -> dict[str, object]:
     warned = [loss for loss in losses if loss.outcome == "warned"]
     if not warned:
         return {}
+    details: list[str] = []
+    for detail in [one.detail for one in warned[:MAX_FINDINGS]]:
+        hint = _HINT.search(detail)
+        end = len(detail) if hint is None else hint.start()
+        shown = _VALUE.sub("'…'", _QUOTED.sub("'…'", detail[:end])) + detail[end:]
+        # Our own words are never that long: it quotes something.
+        details.append(shown if len(detail) <= MAX_DETAIL else "'…'")
     found: dict[str, object] = {
         "warned": [
-            {"path": scrub(one.path[:MAX_PATH]), "detail": scrub(_without_values(one.detail))}
-            for one in warned[:MAX_FINDINGS]
+            {"path": scrub(one.path[:MAX_PATH]), "detail": scrub(detail)}
+            for one, detail in zip(warned, details, strict=False)
         ]
     }
     if len(warned) > MAX_FINDINGS:
         found["more_warned"] = len(warned) - MAX_FINDINGS
     return found
-
-
-def _without_values(detail: str) -> str:
-    """What a warning says, without what it quotes."""
-    if len(detail) > MAX_DETAIL:  # our own words never are: it quotes something long
-        return "'…'"
-    hint = _HINT.search(detail)
-    end = len(detail) if hint is None else hint.start()
-    return _VALUE.sub("'…'", _QUOTED.sub("'…'", detail[:end])) + detail[end:]
 
 
 def _error(failure: ErrorPart | Failure, scrub: Scrubber, sent: int) -> dict[str, object]:

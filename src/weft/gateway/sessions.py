@@ -257,9 +257,7 @@ class Sessions:
         new, has_references = await for_body(raw, _input_items, preamble)
         if has_references:
             async with self.reading:
-                found = await self._referenced_items(incoming.caller, new)
-                await _reserve(reserved, found)
-            new = _with_references(new, found)
+                new = await self._resolve_references(incoming.caller, new, reserved)
         body, items, previous = raw, new, preamble.previous_response_id
         if previous is not None or conversation is not None:
             async with self.reading:
@@ -308,13 +306,15 @@ class Sessions:
         policy = StorePolicy(incoming.body.raw, visible=visible, key=key)
         return replace(incoming, store=policy)
 
-    async def _referenced_items(self, owner: str, items: list[Raw]) -> list[Raw]:
-        """The items of the last turns that these reference, in order. Raises HttpRejection."""
+    async def _resolve_references(
+        self, owner: str, items: list[Raw], reserved: MemoryReservation | None
+    ) -> list[Raw]:
+        """Replaces item references by the items of the last turns. Raises HttpRejection."""
         known: dict[str, Raw] = {}
         for turn in await self.store.newest(owner, REFERENCE_TURNS):
             if _is_continuable(turn):
                 known |= await for_body(max(turn.input, turn.body or b"", key=len), _by_id, turn)
-        found: list[Raw] = []
+        resolved: dict[int, Raw] = {}
         for index, one in enumerate(items):
             item = history.read_shape(one)
             if item.type != ITEM_REFERENCE:
@@ -322,8 +322,10 @@ class Sessions:
             if item.id is None or item.id not in known:
                 message = f"Item with id '{str(item.id)[:100]}' not found."
                 raise HttpRejection(404, new_error("bad-request", message, param=f"input[{index}]"))
-            found.append(known[item.id])
-        return found
+            resolved[index] = known[item.id]
+        known.clear()
+        await _reserve(reserved, resolved)
+        return [resolved.get(index, one) for index, one in enumerate(items)]
 
     async def _previous_items(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
@@ -543,17 +545,19 @@ async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(pause)
 
 
-async def _reserve(reserved: MemoryReservation | None, items: list[Raw]) -> None:
+async def _reserve(reserved: MemoryReservation | None, items: list[Raw] | dict[int, Raw]) -> None:
     """Reserves memory for items that were read. Raises HttpRejection."""
     if reserved is None or not items:
         return
-    is_small = sum(map(len, items)) <= SMALL
-    cost = json_cost(items) if is_small else await offload(json_cost, items)
+    found = list(items.values()) if isinstance(items, dict) else items
+    is_small = sum(map(len, found)) <= SMALL
+    cost = json_cost(found) if is_small else await offload(json_cost, found)
     try:
         reserved.reserve_more(cost)
     except HttpRejection:
         # The error keeps every frame on its way, and whoever answers with it keeps the error.
         items.clear()
+        found.clear()
         raise
 
 
@@ -575,13 +579,6 @@ def _input_items(preamble: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The input items of a request, and whether some are references. Raises BadRequest."""
     items = history.input_items(preamble.input)
     return items, ITEM_REFERENCE in [one.type for one in history.read_shapes(items)]
-
-
-def _with_references(items: list[Raw], found: list[Raw]) -> list[Raw]:
-    """The items, with those found in the place of the references to them."""
-    rest = iter(found)
-    is_reference = [one.type == ITEM_REFERENCE for one in history.read_shapes(items)]
-    return [next(rest) if one else item for one, item in zip(is_reference, items, strict=True)]
 
 
 def _by_id(turn: Entry) -> dict[str, Raw]:

@@ -265,8 +265,11 @@ class _SocketSession:
             await parse_request(incoming, self._gateway.limits)
             if create.generate:
                 await self._respond(incoming, create, memory)
-            else:
-                await self._respond_empty(incoming, create)
+            else:  # without asking a model; its input is cached
+                events = _empty_response(incoming)
+                await self._send(SocketWriter(create.stream_id), events)
+                ended = _ended(last_snapshot(events) or b"{}").id
+                self._remember(ended, input_items_of(incoming.body.raw), stored=False)
             return
         except BadRequest as problem:
             failed = RequestFailed(bad_request(problem))
@@ -379,13 +382,6 @@ class _SocketSession:
             self._remember(ended.id, items, stored=is_visible and run.record.unstored is None)
         else:
             self._cache.remove(create.previous_response_id)
-
-    async def _respond_empty(self, incoming: IncomingRequest, create: _Create) -> None:
-        """Sends an empty response, without asking a model, and caches its input."""
-        events = _empty_response(incoming)
-        await self._send(SocketWriter(create.stream_id), events)
-        id = _ended(last_snapshot(events) or b"{}").id
-        self._remember(id, input_items_of(incoming.body.raw), stored=False)
 
     def _remember(self, id: str, items: list[Raw], *, stored: bool) -> None:
         """Caches a response, as far as there is memory for it."""

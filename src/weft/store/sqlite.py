@@ -29,7 +29,7 @@ from weft.store.checkpoints import Checkpoints
 from weft.store.escaping import escape, escape_parameters, unescape_rows
 from weft.store.migrations import SQLITE, migrate
 from weft.store.operations import dropped
-from weft.store.queries import Queries, Row, StatementFailed, Value, Verbatim
+from weft.store.queries import Queries, StatementFailed, Value, Verbatim
 from weft.store.writer import Batch, LogBlock, OperationRejected
 
 T = TypeVar("T")
@@ -335,8 +335,13 @@ def run_queries(connection: sqlite3.Connection, queries: Queries[T]) -> T:
     try:
         query = next(queries)
         while True:
+            statement, parameters = query
             try:
-                found = _execute(connection, *query)
+                if isinstance(statement, Verbatim):
+                    found = connection.execute(statement, parameters).fetchall()
+                else:
+                    rows = connection.execute(statement, escape_parameters(parameters)).fetchall()
+                    found = unescape_rows(rows)
             except FAULTS as error:
                 query = queries.throw(StatementFailed(_fault(error), error))
             else:
@@ -346,14 +351,6 @@ def run_queries(connection: sqlite3.Connection, queries: Queries[T]) -> T:
         return result
     except StatementFailed as failed:
         raise failed.cause from None
-
-
-def _execute(
-    connection: sqlite3.Connection, statement: str, parameters: tuple[Value, ...]
-) -> Sequence[Row]:
-    if isinstance(statement, Verbatim):
-        return connection.execute(statement, parameters).fetchall()
-    return unescape_rows(connection.execute(statement, escape_parameters(parameters)).fetchall())
 
 
 @contextmanager

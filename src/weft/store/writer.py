@@ -236,7 +236,11 @@ class Queue:
         oldest is never overtaken for long: every other batch begins with it.
         """
         if self._size <= LARGE_WORK and not batch:  # nearly always
-            self._take_all(batch)
+            batch.operations, batch.size = self._operations, self._size
+            if self._blocks:
+                batch.blocks = [(id, one) for id, some in self._blocks.items() for one in some]
+                self._blocks, self._sizes = {}, {}
+            self._operations, self._size, self._has_overtaken = [], 0, False
             return
         if not batch and not self._has_overtaken and self._overtake(batch):
             self._has_overtaken = True
@@ -263,14 +267,6 @@ class Queue:
             if room <= 0:
                 break
             room -= self._take_blocks(id, room, batch)
-
-    def _take_all(self, batch: Batch) -> None:
-        """Moves everything to an empty batch."""
-        batch.operations, batch.size = self._operations, self._size
-        if self._blocks:
-            batch.blocks = [(id, one) for id, some in self._blocks.items() for one in some]
-            self._blocks, self._sizes = {}, {}
-        self._operations, self._size, self._has_overtaken = [], 0, False
 
     def _overtake(self, batch: Batch) -> bool:
         """Moves small operations to the batch if large work is queued. Returns whether any were."""

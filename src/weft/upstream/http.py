@@ -213,7 +213,12 @@ class HttpUpstream:
         # A slot is held until the response was read, not until its head came: a stream is what an
         # upstream counts as concurrent.
         if self._slots is not None and not self._slots.take():
-            await self._wait_for_slot(self._slots)
+            try:
+                async with asyncio.timeout(self.config.timeouts.connect):
+                    await self._slots.wait()
+            except TimeoutError:
+                full = f"all {self.config.concurrency} requests allowed at a time are under way"
+                raise Busy(self.message(full), "timeout") from None
         try:
             connection = self._reused()
             if connection is not None:
@@ -286,14 +291,6 @@ class HttpUpstream:
     def message(self, problem: str) -> str:
         """Returns the message of a problem with this upstream."""
         return f'upstream "{self.config.name}": {problem}'
-
-    async def _wait_for_slot(self, slots: "Slots") -> None:
-        try:
-            async with asyncio.timeout(self.config.timeouts.connect):
-                await slots.wait()
-        except TimeoutError:
-            full = f"all {self.config.concurrency} requests allowed at a time are under way"
-            raise Busy(self.message(full), "timeout") from None
 
     # Connections
 

@@ -13,7 +13,6 @@ from weft.dialects.requests.fields import fields_of, set_fields
 from weft.dialects.requests.openai_family import FAMILY_FIELDS, OpenAIFamilyOptions
 from weft.dialects.requests.reasoning import effort_for_budget
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
-from weft.parts import Json
 from weft.request import Request
 
 MAX_STOPS = 4
@@ -59,11 +58,12 @@ class ChatOptionRenderer:
         if request.tools:
             declared = tools.tools()
             fields |= {"tools": declared} if declared else {}
+        choice = None if request.tool_choice is None else tools.tool_choice()
         # A plain request has few of them: what is not set is not asked about any further.
         body = schema.ChatRequestBody(
             model=request.model,
             messages=[],
-            tool_choice=UNSET if request.tool_choice is None else _raw(tools.tool_choice()),
+            tool_choice=UNSET if choice is None else schema.to_raw(choice),
             parallel_tool_calls=self._parallel_tool_calls(),
             web_search_options=tools.web_search() if request.tools else None,
             max_completion_tokens=None if deprecated else limit,
@@ -139,7 +139,3 @@ class ChatOptionRenderer:
         name, strict = self._family.output_format()
         json_schema = schema.ChatJsonSchema(name, output.description, output.schema, strict)
         return schema.to_raw(schema.ChatResponseFormat("json_schema", json_schema))
-
-
-def _raw(value: object) -> Json:
-    return UNSET if value is None else schema.to_raw(value)
