@@ -216,6 +216,7 @@ class StreamResponse:
         self._keepalives: set[asyncio.Task[None]] = set()
         self._timer = KeepaliveTimer(keepalive, self._on_silence, self._loop)
         self._line: DirectLine | None = None
+        """Where events can leave without `_write_now`."""
 
     async def send(self) -> None:
         run, writer = self._run, self._writer
@@ -229,7 +230,11 @@ class StreamResponse:
                 # `next` waits and may store or translate; `flow` then passes what the upstream
                 # sends straight on, in the turn of the loop that brings it, until something has to
                 # be waited for.
-                await stream.flow(self._write_now, self._direct_line())
+                # Events with an id, or in an array, are framed by the writer.
+                is_plain = isinstance(writer, EventStreamWriter) and writer.log_id is None
+                if self._line is None and is_plain and not run.incoming.resumable:
+                    self._line = self._timer.line = self._client.exchange.direct()
+                await stream.flow(self._write_now, self._line)
         except Exception as problem:
             await self._finish_keepalives()
             await self._fail(failure(self._client.id, problem))
@@ -250,14 +255,6 @@ class StreamResponse:
             headers = weft_headers(client.id, self._run)
             status = await send_error(client.send, client.dialect, failed, headers)
             self._run.record.status = status
-
-    def _direct_line(self) -> DirectLine | None:
-        """Where events can leave without `_write_now`."""
-        # Events with an id, or in an array, are framed by the writer.
-        is_plain = isinstance(self._writer, EventStreamWriter) and self._writer.log_id is None
-        if self._line is None and is_plain and not self._run.incoming.resumable:
-            self._line = self._timer.line = self._client.exchange.direct()
-        return self._line
 
     def _write_now(self, events: list[Event]) -> bool:
         """Writes events without waiting; returns False if the client has to catch up first."""

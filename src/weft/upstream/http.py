@@ -207,7 +207,13 @@ class HttpUpstream:
         self._retired = False
 
     async def send(self, outgoing: OutgoingRequest) -> HttpResponse:
-        request = self._render(outgoing)
+        head = self._head(outgoing.method, outgoing.path, tuple(outgoing.headers.items()))
+        # RFC 9110 (8.6): a request without content sends none, unless its method expects some.
+        length = (
+            b"content-length: %d\r\n" % len(outgoing.body) if outgoing.method == "POST" else b""
+        )
+        # Head and body in one write: one packet for most requests.
+        request = b"%b%b\r\n%b" % (head, length, outgoing.body)
         if self._closed:
             raise Unreachable(self.message("closed"))
         # A slot is held until the response was read, not until its head came: a stream is what an
@@ -362,15 +368,6 @@ class HttpUpstream:
             self._awaiting_head.discard(connection)
         if not connection.status:
             connection.close(ConnectionFailure("no response"))
-
-    def _render(self, outgoing: OutgoingRequest) -> bytes:
-        head = self._head(outgoing.method, outgoing.path, tuple(outgoing.headers.items()))
-        # RFC 9110 (8.6): a request without content sends none, unless its method expects some.
-        length = (
-            b"content-length: %d\r\n" % len(outgoing.body) if outgoing.method == "POST" else b""
-        )
-        # Head and body in one write: one packet for most requests.
-        return b"%b%b\r\n%b" % (head, length, outgoing.body)
 
     def _render_head(self, method: str, path: str, sent: tuple[tuple[str, str], ...]) -> bytes:
         """The head, without its last lines. Raises ValueError."""
