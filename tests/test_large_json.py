@@ -266,6 +266,14 @@ def test_a_string_ends_at_the_first_quote_that_no_backslash_escapes(
     assert large_json.end_of_string(text[:-1], 0) == len(text)
 
 
+@pytest.mark.parametrize("pairs", [0, 1, 20, 400])
+def test_the_backslashes_before_a_quote_are_counted_however_many_there_are(pairs: int) -> None:
+    text = b'"%b"' % (rb"\\" * pairs)
+    assert large_json.end_of_string(text + b'"', 0) == len(text)
+    escaped = b'"%b%b"' % (rb"\\" * pairs, rb"\"")
+    assert large_json.end_of_string(escaped + b'"', 0) == len(escaped)
+
+
 @QUICK
 @given(RUNS, st.integers(0, 30))
 def test_slices_are_cut_between_escapes_however_many_backslashes_are_there(
